@@ -4,16 +4,20 @@
 
 Needs an NVIDIA driver, gcc, make and the right to use the GPU; no Docker. The libraries are built into a temporary
 folder and found by LD_LIBRARY_PATH. Run it with a Python that has torch, and if possible jax and nvidia-ml-py: a check
-whose library is missing is skipped, with a line about it. No other program may use the GPU meanwhile. The exit status
-is 1 if a check failed, 3 if all were skipped.
+whose library is missing is skipped, with a line about it. Each result is printed at once, the most important first. No
+other program may use the GPU meanwhile. The exit status is 1 if a check failed, 3 if all were skipped.
 
+- driver: a program without PyTorch is refused memory at the cap; the real NVML is the judge, and calibrates the
+  context's bytes. It needs only the driver.
+- time: two such programs at 10, 25 and 50 % get these shares of a kernel that waits, within 3 points.
 - view: nvidia-smi and nvidia-ml-py (both versions of its structure) show the cap, exactly.
 - torch: the total is the cap, and blocks of 256 MiB end within 512 MiB below it, by each of three allocators.
 - processes: two processes of one container share one cap; a killed one's memory is free within a second.
 - shares: two loops of bf16 products at 0.3 and 0.7 get these shares, within 3 points, and together 95 % of one alone.
 - graphs: the same, with CUDA graphs that are replayed.
 - jax: JAX reserves 75 % of the cap when it starts.
-- mps: under a daemon of its own, 25 % of the threads are about a quarter of the multiprocessors.
+- mps: under a daemon of its own, 25 % of the threads are about a quarter of the multiprocessors. Skipped where no
+  daemon starts.
 """
 
 import argparse
@@ -39,6 +43,7 @@ MIB = 1 << 20
 GRAIN = 2 * MIB
 CONTEXT_BYTES = 300 * MIB
 TOLERANCE = 0.03
+OVER_CAP = 64 * MIB  # as the agent's check tolerates
 STUCK_S = 300
 MOST_SOLO = 0.95
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -124,6 +129,76 @@ def need(*modules: str) -> None:
 Outcome = tuple[bool, dict[str, Any]]
 
 
+def check_driver(machine: Machine) -> Outcome:
+    libraries, cap = machine.container(machine.share), machine.cap(machine.share)
+    client = machine.start(libraries, "driver", "64")
+    result = line_of(client)
+    judged = used_by(machine, client.pid)
+    client.communicate()
+    figures = {
+        "cap_mib": cap // MIB,
+        "allocated_mib": result["allocated"] // MIB,
+        "nvml_mib": None if judged is None else judged // MIB,
+        "context_mib": None if judged is None else (judged - result["allocated"]) // MIB,
+    }
+    kept = judged is None or judged <= cap + OVER_CAP
+    return result["refused"] and result["total"] == cap and result["allocated"] <= cap and kept, figures
+
+
+def used_by(machine: Machine, pid: int) -> int | None:
+    """Return the bytes that the real NVML counts for a process, or None where it does not list it."""
+
+    class Process(ctypes.Structure):
+        _fields_ = (
+            ("pid", ctypes.c_uint),
+            ("bytes", ctypes.c_ulonglong),
+            ("gpu_instance", ctypes.c_uint),
+            ("compute_instance", ctypes.c_uint),
+        )
+
+    library = ctypes.CDLL(str(machine.driver / LIBRARIES[1]))
+    device, count, found = ctypes.c_void_p(), ctypes.c_uint(128), (Process * 128)()
+    library.nvmlInit_v2()
+    if library.nvmlDeviceGetHandleByUUID(machine.uuid.encode(), ctypes.byref(device)):
+        return None
+    if library.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), found):
+        return None
+    amounts = [entry.bytes for entry in found[: count.value] if entry.pid == pid]
+    return amounts[0] if amounts and amounts[0] < 1 << 60 else None
+
+
+def check_time(machine: Machine) -> Outcome:
+    figures: dict[str, Any] = {}
+    good = []
+    for share in (0.1, 0.25, 0.5):
+        pair = [machine.start(machine.container(part), "spin") for part in (share, 1 - share)]
+        kernels = [result["kernels"] for result in together(pair, max(machine.seconds / 3, 5))]
+        got = kernels[0] / max(sum(kernels), 1)
+        figures[f"share_of_{share}"] = round(got, 3)
+        good.append(abs(got - share) <= TOLERANCE)
+    return all(good), figures
+
+
+def together(processes: list[subprocess.Popen[str]], seconds: float) -> list[dict[str, Any]]:
+    """Let workloads begin at one instant, once all of them are ready; return their results."""
+    for process in processes:
+        line_of(process)
+    began = time.monotonic() + 0.5
+    for process in processes:
+        if process.stdin:
+            process.stdin.write(f"{began} {began + seconds}\n")
+            process.stdin.flush()
+    return [result_of(process) for process in processes]
+
+
+def line_of(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return the next line of a workload's output."""
+    line = process.stdout.readline() if process.stdout else ""
+    if not line:
+        raise RuntimeError(f"a workload ended with {process.wait()}; its error stands above")
+    return dict(json.loads(line))
+
+
 def check_view(machine: Machine) -> Outcome:
     libraries, cap = machine.container(machine.share), machine.cap(machine.share)
     figures: dict[str, Any] = {"cap_mib": cap // MIB}
@@ -176,12 +251,8 @@ def loops(machine: Machine, kind: str) -> Outcome:
     need("torch")
     containers = [machine.container(share) for share in (0.3, 0.7)]
     solo_s = max(machine.seconds / 3, 5)
-    alone = machine.run(None, "matmul", str(time.monotonic() + 20), str(solo_s), kind)
-    start = str(time.monotonic() + 30)
-    both = [machine.start(libraries, "matmul", start, str(machine.seconds), kind) for libraries in containers]
-    results = [result_of(process) for process in both]
-    if any(result["late"] for result in (alone, *results)):
-        raise RuntimeError("a loop was not ready in time; load PyTorch once, then run this again")
+    (alone,) = together([machine.start(None, "matmul", kind)], solo_s)
+    results = together([machine.start(libraries, "matmul", kind) for libraries in containers], machine.seconds)
     rates = [result["products"] / machine.seconds for result in results]
     solo = alone["products"] / solo_s
     got = rates[0] / sum(rates)
@@ -217,7 +288,9 @@ def mps_daemon(machine: Machine) -> Iterator[dict[str, str]]:
     pipes.mkdir()
     environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(pipes)}
     control = machine.environment(None, **environment)
-    subprocess.run(["nvidia-cuda-mps-control", "-d"], env=control, check=True)
+    daemon = subprocess.run(["nvidia-cuda-mps-control", "-d"], env=control, capture_output=True, text=True, check=False)
+    if daemon.returncode:
+        raise SkippedError(f"no MPS daemon starts: {(daemon.stderr or daemon.stdout).strip()[:200]}")
     try:
         yield environment
     finally:
@@ -236,6 +309,8 @@ def check_mps(machine: Machine) -> Outcome:
 
 
 CHECKS: dict[str, Callable[[Machine], Outcome]] = {
+    "driver": check_driver,
+    "time": check_time,
     "view": check_view,
     "torch": check_torch,
     "processes": check_processes,
@@ -310,7 +385,7 @@ def main() -> None:
     parser.add_argument(
         "--driver-dir", type=Path, help="directory of the driver's libraries, if the loader does not find them"
     )
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each result")
     options = parser.parse_args()
     names = options.only.split(",")
     unknown = sorted(set(names) - set(CHECKS))
@@ -328,13 +403,13 @@ def main() -> None:
         machine = Machine(Path(folder), driver, uuid, total, options.share, options.seconds)
         for name in names:
             results.append(run_check(name, machine))
-            if not options.json:
+            if options.json:
+                print(json.dumps({"uuid": uuid, "mem_bytes": total, **results[-1]}), flush=True)
+            else:
                 figures = ", ".join(
                     f"{key} {value}" for key, value in results[-1].items() if key not in {"check", "result"}
                 )
                 print(f"{name}: {results[-1]['result']}: {figures}", flush=True)
-    if options.json:
-        print(json.dumps({"uuid": uuid, "mem_bytes": total, "results": results}))
     kinds = {result["result"] for result in results}
     sys.exit(1 if "fail" in kinds else 3 if kinds == {"skipped"} else 0)
 

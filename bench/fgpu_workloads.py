@@ -1,8 +1,12 @@
 """The workloads that bench/fgpu_device.py runs on the GPU, each in a process of its own. Each prints a line of JSON.
 
-fgpu_workloads.py nvml UUID | fill MIB | hold MIB | matmul START SECONDS [graph] | jax | sms
+fgpu_workloads.py nvml UUID | driver MIB | spin | fill MIB | hold MIB | matmul [graph] | jax | sms
+
+`driver` and `spin` need nothing but the driver. `spin` and `matmul` print a line when they are ready, and then read the
+two instants of the monotonic clock between which they are to work.
 """
 
+import ctypes
 import json
 import sys
 import time
@@ -12,6 +16,25 @@ from typing import Any
 MIB = 1 << 20
 MATRIX = 8192
 BATCH = 10
+_OUT_OF_MEMORY = 2
+# Waits two milliseconds by the GPU's clock. The fake driver takes its time from the name.
+SPIN = b"""
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry spin_us_2000()
+{
+  .reg .u64 %begin, %now, %passed;
+  .reg .pred %waits;
+  mov.u64 %begin, %globaltimer;
+again:
+  mov.u64 %now, %globaltimer;
+  sub.u64 %passed, %now, %begin;
+  setp.lt.u64 %waits, %passed, 2000000;
+  @%waits bra again;
+  ret;
+}
+"""
 
 
 def report(**values: object) -> None:
@@ -27,6 +50,82 @@ def nvml(uuid: str) -> None:
     first = pynvml.nvmlDeviceGetMemoryInfo(device)
     second = pynvml.nvmlDeviceGetMemoryInfo(device, version=pynvml.nvmlMemory_v2)
     report(v1=first.total, v2=second.total)
+
+
+class Driver:
+    """The CUDA driver's API through ctypes, with a context on the one visible device."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL("libcuda.so.1")
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDeviceGet", ctypes.byref(device), 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+
+    def call(self, function: str, *arguments: object) -> None:
+        result = getattr(self.library, function)(*arguments)
+        if result:
+            sys.exit(f"{function}: CUDA error {result}")
+
+    def allocates(self, size: int) -> bool:
+        """Allocate memory for good. Return False where the driver refuses."""
+        address = ctypes.c_uint64()
+        result = self.library.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
+        if result not in {0, _OUT_OF_MEMORY}:
+            sys.exit(f"cuMemAlloc_v2: CUDA error {result}")
+        return result == 0
+
+    def memory(self) -> tuple[int, int]:
+        """Return the free and the total memory in bytes."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def kernel(self, image: bytes, name: str) -> ctypes.c_void_p:
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), image)
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        return function
+
+    def launch(self, function: ctypes.c_void_p) -> None:
+        self.call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+
+
+def driver(mib: str) -> None:
+    """Allocate blocks until the driver refuses; print what was allocated, and wait for the end of standard input."""
+    gpu, blocks = Driver(), 0
+    _, total = gpu.memory()
+    while (blocks + 1) * int(mib) * MIB <= total and gpu.allocates(int(mib) * MIB):
+        blocks += 1
+    free, _ = gpu.memory()
+    refused = not gpu.allocates(int(mib) * MIB)
+    report(total=total, free=free, allocated=blocks * int(mib) * MIB, refused=refused)
+    sys.stdin.read()
+
+
+def spin() -> None:
+    """Launch a kernel that only waits, again and again; print how many were complete in time."""
+    gpu = Driver()
+    function = gpu.kernel(SPIN, "spin_us_2000")
+    gpu.launch(function)
+    gpu.call("cuCtxSynchronize")
+    end = begin_at_the_signal()
+    done = 0
+    while time.monotonic() < end:
+        for _ in range(4):
+            gpu.launch(function)
+        gpu.call("cuCtxSynchronize")
+        done += 4
+    report(kernels=done)
+
+
+def begin_at_the_signal() -> float:
+    """Say that this process is ready, wait for the common beginning, and return the end by the monotonic clock."""
+    report(ready=True)
+    began, end = map(float, sys.stdin.readline().split())
+    time.sleep(max(began - time.monotonic(), 0))
+    return end
 
 
 def fill(mib: str) -> None:
@@ -61,8 +160,8 @@ def hold(mib: str) -> None:
     sys.stdin.read()
 
 
-def matmul(start: str, seconds: str, kind: str = "launches") -> None:
-    """Multiply large matrices between two instants of the monotonic clock; print the number of complete products."""
+def matmul(kind: str = "launches") -> None:
+    """Multiply large matrices; print the number of products that were complete in time."""
     import torch  # noqa: PLC0415
 
     left, right = (torch.randn(MATRIX, MATRIX, dtype=torch.bfloat16, device="cuda") for _ in range(2))
@@ -80,10 +179,7 @@ def matmul(start: str, seconds: str, kind: str = "launches") -> None:
         with torch.cuda.graph(graph):
             multiply()
         run = graph.replay
-    began = float(start)
-    time.sleep(max(began - time.monotonic(), 0))
-    late = time.monotonic() - began > 0.5
-    end = began + float(seconds)
+    end = begin_at_the_signal()
     done = 0
     # Two batches are queued at any time, so that the GPU never idles and little work is left at the end.
     queued: list[Any] = []
@@ -96,7 +192,7 @@ def matmul(start: str, seconds: str, kind: str = "launches") -> None:
             queued.pop(0).synchronize()
             done += BATCH if time.monotonic() < end else 0
     torch.cuda.synchronize()
-    report(products=done, late=late)
+    report(products=done)
 
 
 def jax() -> None:
@@ -113,6 +209,8 @@ def sms() -> None:
 
 WORKLOADS: dict[str, Callable[..., None]] = {
     "nvml": nvml,
+    "driver": driver,
+    "spin": spin,
     "fill": fill,
     "hold": hold,
     "matmul": matmul,

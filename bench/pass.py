@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.templates import Templates
+from muster.contract.manifest import Manifest
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AnswerHandler
@@ -64,8 +65,8 @@ class StandIns:
     def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
         self._gateway.observe(agent_ids, on_answer, without)
 
-    def converge(self, manifests: Mapping[str, Mapping[str, Any]], on_answer: AnswerHandler) -> None:
-        own = {key: {**manifest, "cluster": f"{CLUSTER}-{key}"} for key, manifest in manifests.items()}
+    def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:
+        own = {key: manifest.model_copy(update={"cluster": f"{CLUSTER}-{key}"}) for key, manifest in manifests.items()}
         self._gateway.converge(own, on_answer)
 
 

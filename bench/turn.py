@@ -25,10 +25,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.facts import Fact
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.model.session import Session
 from muster.service.queue.worker import QueueWorker, WorkerDependencies
@@ -38,6 +38,9 @@ from tests.simulated_gateway import SimulatedGateway
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import fake_key_pair
+
+if TYPE_CHECKING:
+    from muster.core.lifecycle.facts import Fact
 
 _AT_ONCE = 1000
 
@@ -53,7 +56,7 @@ class Taken:
 @contextmanager
 def worker_of(waiting: int, agents: int, database: str | None) -> Iterator[tuple[QueueWorker, Store, list[Session]]]:
     """Yield a worker, another process' view of its store, and the sessions that wait."""
-    with tempfile.TemporaryDirectory(prefix="muster-bench-", dir="/dev/shm") as directory:  # noqa: S108 - a tmpfs
+    with tempfile.TemporaryDirectory(prefix="muster-bench-", dir="/dev/shm") as directory:
         url = database or f"sqlite:///{directory}/muster.db"
         others, own = Store(url), Store(url)
         now = time.time()
@@ -92,7 +95,7 @@ def filled(store: Store, waiting: int, agents: int, now: float) -> list[Session]
 
 
 def _session(number: int, now: float, cpu: float = 2.0) -> Session:
-    shape = {"cpu": cpu, "mem": f"{1 + number % 7}G" if cpu == 2.0 else "1G"}  # noqa: PLR2004
+    shape = {"cpu": cpu, "mem": f"{1 + number % 7}G" if cpu == 2.0 else "1G"}
     made = make_session(number + 1, name=f"train-{number}", owner=f"user-{number % 20}", command="true", **shape)
     return replace(made, submitted_at=now - 1_000_000 + number)
 

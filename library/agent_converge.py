@@ -141,7 +141,7 @@ def main() -> None:
         "last_words": outcome.last_words,
     }
     try:
-        report = gather_report(engine, manifest.cluster, manifest.runtime_path, module.warn)
+        report = gather_report(engine, manifest.cluster, manifest.runtime_path, module.warn, outcome.leftovers)
         if not module.check_mode:
             forget_other_images(manifest.cluster, {image["id"] for image in report["images"]})
     except EngineError as error:

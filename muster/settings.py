@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -16,9 +16,9 @@ from muster.core.model.policy import EACH, Limit, Limits
 from muster.core.model.projects import Projects
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
-from muster.core.spec.errors import validated
+from muster.core.spec.errors import checked
 from muster.core.spec.values import Bytes, Milli, Seconds, invalid
-from muster.core.values.errors import SettingsError, SpecError
+from muster.core.values.errors import FieldError, SettingsError
 from muster.core.values.units import format_duration
 from muster.idle_settings import Idle
 from muster.settings_section import Section
@@ -31,6 +31,7 @@ _LAUNCH = LaunchPolicy()
 _UNWORKED_LIMIT_S = 180.0
 _USUAL_PRIORITY = 50
 _MOST_UID = (1 << 32) - 2
+_MOST_PORT = 65535
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
@@ -39,6 +40,13 @@ class LogFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+class OwnerUid(StrEnum):
+    """Whose uid kernels have: one that the site gives, or their owner's on the control node."""
+
+    GIVEN = "given"
+    UNIX = "unix"
 
 
 class GroupScheduling(Section):
@@ -135,6 +143,7 @@ class Settings(BaseModel):
     """The settings in `muster.yml`. Each key may be missing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    DOCUMENTED_IN: ClassVar[str] = "the table of settings in docs/operations.md"
 
     cluster: str = Field(
         default=_LAUNCH.cluster, pattern=r"^[a-z0-9][a-z0-9-]{0,30}$", description="name of this cluster on its hosts"
@@ -207,6 +216,10 @@ class Settings(BaseModel):
         pattern=r"^[0-9]{1,10}-[0-9]{1,10}$",
         description="uids of which every owner gets one of their own that owner_uids does not name; none: work_uid",
     )
+    owner_uid: OwnerUid = Field(
+        default=OwnerUid.GIVEN,
+        description="unix: kernels of a user of the control node have their uid and gid; needs owner_uid_range",
+    )
     start_timeout_s: int = Field(
         default=_LAUNCH.start_timeout_s, ge=1, description="seconds in which a kernel's sshd must answer"
     )
@@ -257,6 +270,21 @@ class Settings(BaseModel):
         default=Path("/etc/muster/scheduler"), description="directory of the site's own orders and placement policies"
     )
 
+    @field_validator("ssh_port_range")
+    @classmethod
+    def _ports(cls, value: str) -> str:
+        first, last = map(int, value.split("-"))
+        if not 1 <= first <= last <= _MOST_PORT:
+            raise invalid(f"{value!r} is no range of ports", "write 30000-32767, for example")
+        return value
+
+    @field_validator("state_dir", "folders_root")
+    @classmethod
+    def _root(cls, value: Path) -> Path:
+        if not value.is_absolute():
+            raise invalid(f"{str(value)!r} is not an absolute path", "write a path that begins with /")
+        return value
+
     @field_validator("callback_hosts")
     @classmethod
     def _hosts(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
@@ -269,6 +297,11 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _uids_are_one_owners(self) -> Self:
         uids = self.uids_for_owners()
+        if uids is None and self.owner_uid is OwnerUid.UNIX:
+            raise invalid(
+                "owner_uid: unix needs owner_uid_range, for owners who are no Unix users",
+                "write owner_uid_range: 100000-165535, for example",
+            )
         if uids is None:
             return self
         if not uids or uids[0] < 1 or uids[-1] > _MOST_UID:
@@ -357,6 +390,7 @@ class Settings(BaseModel):
             work_uid=self.work_uid,
             owner_uids=self.owner_uids,
             owner_uid_range=self.uids_for_owners(),
+            unix_owners=self.owner_uid is OwnerUid.UNIX,
         )
 
 
@@ -368,7 +402,7 @@ def load_settings(path: Path | None = None) -> Settings:
     """Raises SettingsError that names the file, and every wrong field in it."""
     path = path or settings_path()
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        repeated, content = _read(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingsError(
             f"{path} does not exist; run playbooks/site.yml, or name another with MUSTER_CONFIG"
@@ -381,7 +415,27 @@ def load_settings(path: Path | None = None) -> Settings:
         raise SettingsError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise SettingsError(f"{path} holds no mapping; write lines such as cluster: muster")
-    try:
-        return validated(Settings, content)
-    except SpecError as error:
-        raise SettingsError("\n".join(f"{path}: {item}" for item in error.errors)) from None
+    found = checked(Settings, content)
+    errors = (*repeated, *found.errors)
+    if errors or found.part is None:
+        raise SettingsError("\n".join(f"{path}: {item}" for item in errors))
+    return found.part
+
+
+def _read(text: str) -> tuple[list[FieldError], Any]:
+    """Return the content of a settings file, and an error for each key that is given twice: YAML takes the last."""
+    repeated: list[FieldError] = []
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                name = str(key.value)
+                if name in seen:
+                    line = f"it is given twice, again in line {key.start_mark.line + 1}"
+                    repeated.append(FieldError(name, line, "give it once"))
+                seen.add(name)
+            return super().construct_mapping(node, deep=deep)
+
+    content = yaml.load(text, Loader) or {}  # noqa: S506 - a safe loader
+    return repeated, content

@@ -13,6 +13,15 @@ def name_of(uid: int) -> str | None:
         return None
 
 
+def ids_of(user: str) -> tuple[int, int] | None:
+    """Return the user's uid and primary gid; None for an unknown user."""
+    try:
+        account = pwd.getpwnam(user)
+    except (KeyError, ValueError):
+        return None
+    return account.pw_uid, account.pw_gid
+
+
 def is_in_group(user: str, group: str) -> bool:
     """Return whether the user is in the group, as its primary group or another one; no unknown user or group is."""
     try:

@@ -311,7 +311,6 @@ HOOK CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     CUcontext context;
     size_t set = value;
     int gpu = fgpu_gpu_of_current(&context);
-    process_check();
     /* A context's address is that of a structure, so that a small number fits in. */
     uint64_t key = (uintptr_t)context | (limit & 7u), bytes = gpu >= 0 ? limit_bytes(limit, value) : 0;
     CUresult result = charge_begin(&charge, gpu, bytes);

@@ -1,15 +1,12 @@
 /* NVML's memory queries: a limited GPU is shown as large as the container's cap, with the container's own use. */
-#include "abi/nvml.h"
+#include "nvml_proxy.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "limits.h"
-#include "real.h"
 #include "usage.h"
-
-#define HOOK __attribute__((visibility("default")))
 
 static struct {
     __typeof__(&nvmlInit) nvmlInit;
@@ -25,10 +22,21 @@ static nvmlReturn_t absent(void)
     return NVML_ERROR_FUNCTION_NOT_FOUND;
 }
 
-__attribute__((constructor)) static void find_real_functions(void)
+static void *driver;
+
+__attribute__((constructor(199))) static void find_driver(void)
 {
-    void *driver = real_library(DRIVER_DIR "/libnvidia-ml.so.1", "nvmlInit_v2", (real_function)nvmlInit_v2);
-#define FIND(function) *(real_function *)&real.function = real_symbol(driver, #function, (real_function)absent)
+    driver = real_library(DRIVER_DIR "/libnvidia-ml.so.1", "nvmlInit_v2", (real_function)nvmlInit_v2);
+}
+
+real_function nvml_real(const char *name)
+{
+    return real_symbol(driver, name, (real_function)absent);
+}
+
+__attribute__((constructor(200))) static void find_real_functions(void)
+{
+#define FIND(function) *(real_function *)&real.function = nvml_real(#function)
     FIND(nvmlInit);
     FIND(nvmlInit_v2);
     FIND(nvmlInitWithFlags);
@@ -52,31 +60,39 @@ HOOK nvmlReturn_t nvmlInitWithFlags(unsigned flags)
     return limits_get() != NULL ? real.nvmlInitWithFlags(flags) : NVML_ERROR_NO_PERMISSION;
 }
 
+nvmlReturn_t nvml_limited_gpu(nvmlDevice_t device, int *gpu)
+{
+    char uuid[NVML_DEVICE_UUID_BUFFER_SIZE];
+    const struct limits *limits = limits_get();
+    *gpu = -1;
+    if (limits == NULL)
+        return NVML_ERROR_NO_PERMISSION;
+    nvmlReturn_t result = real.nvmlDeviceGetUUID(device, uuid, sizeof uuid);
+    if (result == NVML_SUCCESS)
+        *gpu = limits_gpu_of_uuid(limits, uuid);
+    return result;
+}
+
 struct view {
     unsigned long long *total, *free, *used;
 };
 
 static nvmlReturn_t limit(nvmlReturn_t result, nvmlDevice_t device, struct view view, bool *limited)
 {
-    char uuid[NVML_DEVICE_UUID_BUFFER_SIZE];
     uint64_t used;
-    const struct limits *limits = limits_get();
+    int gpu = -1;
     *limited = false;
-    if (limits == NULL)
+    if (limits_get() == NULL)
         return NVML_ERROR_NO_PERMISSION;
-    if (result != NVML_SUCCESS)
-        return result;
-    result = real.nvmlDeviceGetUUID(device, uuid, sizeof uuid);
-    if (result != NVML_SUCCESS)
-        return result;
-    int gpu = limits_gpu_of_uuid(limits, uuid);
-    if (gpu < 0)
+    if (result == NVML_SUCCESS)
+        result = nvml_limited_gpu(device, &gpu);
+    if (result != NVML_SUCCESS || gpu < 0)
         return result;
     if (usage_total(gpu, &used) != USAGE_GRANTED)
         return NVML_ERROR_NO_PERMISSION;
     *limited = true;
-    if (*view.total > limits->gpus[gpu].mem_bytes)
-        *view.total = limits->gpus[gpu].mem_bytes;
+    if (*view.total > limits_get()->gpus[gpu].mem_bytes)
+        *view.total = limits_get()->gpus[gpu].mem_bytes;
     *view.used = used < *view.total ? used : *view.total;
     *view.free = *view.total - *view.used;
     return result;

@@ -22,6 +22,7 @@
 
 /* The agent puts each container's file on a file system of this size. */
 static_assert(sizeof(struct table) <= 1u << 20, "the file system of a container's use has room for the table");
+static_assert(USAGE_SLOTS <= USAGE_MOST_PROCESSES, "a caller has room for the processes of the table");
 
 static struct table *_Atomic table;
 static struct slot *mine; /* under the table's mutex */
@@ -301,4 +302,20 @@ bool usage_reaped_lately(int gpu)
     bool lately = table->reaped_ns[gpu] != 0 && now_ns() - table->reaped_ns[gpu] < REAPED_LATELY_NS;
     unlock(table);
     return lately;
+}
+
+enum usage usage_processes(int gpu, struct usage_process found[USAGE_MOST_PROCESSES], unsigned *count)
+{
+    struct table *table = get_table();
+    *count = 0;
+    if (table == NULL || !lock(table))
+        return USAGE_UNUSABLE;
+    reap(table);
+    for (uint32_t i = 0; i < table->slots_used; i++) {
+        const struct slot *slot = &table->slot[i];
+        if (slot->owner.pid != 0 && slot->owner.pid_namespace == self.pid_namespace && slot->bytes[gpu] != 0)
+            found[(*count)++] = (struct usage_process){slot->owner.pid, slot->bytes[gpu]};
+    }
+    unlock(table);
+    return USAGE_GRANTED;
 }

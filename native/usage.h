@@ -15,6 +15,16 @@ void usage_release(int gpu, uint64_t bytes);
 /* Returns in *bytes what all living processes have. */
 enum usage usage_total(int gpu, uint64_t *bytes);
 
+struct usage_process {
+    int32_t pid;
+    uint64_t bytes;
+};
+#define USAGE_MOST_PROCESSES 2048
+
+/* Writes the living processes with memory of this GPU, as far as this one's pid namespace can name them, in the order in
+   which they came; *count is their number. */
+enum usage usage_processes(int gpu, struct usage_process found[USAGE_MOST_PROCESSES], unsigned *count);
+
 /* Returns whether a process with memory of this GPU was found dead within the last second. The driver may free that
    memory late. */
 bool usage_reaped_lately(int gpu);

@@ -1,6 +1,7 @@
 """A database that is made once; Hypothesis' profile is loaded here, before any property is defined."""
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import tests.properties  # noqa: F401 - loads the profile
 from muster.store.store import Store
 from tests.kept_strategies import keep_strategies
+from tests.lean_coverage import traced_at_first
 from tests.shared_statements import share_compiled_statements
 
 share_compiled_statements()
@@ -28,6 +30,12 @@ def pytest_before_forks() -> None:
 
     compile_placement()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with traced_at_first(item):
+        yield
 
 
 @pytest.fixture(scope="session")

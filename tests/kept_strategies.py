@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 
 # What a test computes in a draw is another tuple each time. Most of those hold larger values than these.
 _PLAIN = (str, int, float, Enum, NoneType)
-_MOST = 4000
+_MOST = 1000
 _sampled: dict[int, tuple[object, SearchStrategy[Any]]] = {}
 _joined: dict[tuple[int, int], tuple[object, object, SearchStrategy[Any]]] = {}
 _sampled_from = st.sampled_from
@@ -37,7 +37,9 @@ def _kept_sampled_from(elements: Sequence[Any]) -> SearchStrategy[Any]:
     if found is not None:
         return found[1]
     made = _sampled_from(elements)
-    if len(_sampled) < _MOST and all(isinstance(element, _PLAIN) for element in elements):
+    if all(isinstance(element, _PLAIN) for element in elements):
+        if len(_sampled) == _MOST:
+            _sampled.clear()
         _sampled[id(elements)] = (elements, made)
     return made
 
@@ -47,6 +49,7 @@ def _kept_or(one: SearchStrategy[Any], other: SearchStrategy[Any]) -> SearchStra
     if found is not None:
         return found[2]
     made = _or(one, other)
-    if len(_joined) < _MOST:
-        _joined[id(one), id(other)] = (one, other, made)
+    if len(_joined) == _MOST:
+        _joined.clear()
+    _joined[id(one), id(other)] = (one, other, made)
     return made

@@ -78,6 +78,7 @@ class SimulatedAgent:
     lists_what_it_pulled: bool = True
     stops_fail: bool = False
     resists: bool = False
+    leftover_files: str = ""
     next_launches: list[Failing] = field(default_factory=list)
     containers: dict[str, Container] = field(default_factory=dict)
     networks: dict[str, Network] = field(default_factory=dict)
@@ -138,7 +139,15 @@ class SimulatedAgent:
         outcomes = [self._converge_session(session, overlays) for session in wanted.values()]
         stopped = [self.spool.get(id_, {}) for id_, session in wanted.items() if session["desired"] == "stop"]
         words = [word for spool in stopped for word in spool.values()]
-        return {"sessions": outcomes, "last_words": words, "report": self.report()}
+        report = {**self.report(), "leftovers": self._leftovers(wanted)}
+        return {"sessions": outcomes, "last_words": words, "report": report}
+
+    def _leftovers(self, wanted: Mapping[str, Any]) -> list[dict[str, str]]:
+        """Return what it was to remove and still has. Files are in nothing else that it says."""
+        files = [self.leftover_files] if self.resists and self.leftover_files else []
+        self.leftover_files = self.leftover_files if self.resists else ""
+        strays = [f"container {id_}" for id_, one in self.containers.items() if one.session_id not in wanted]
+        return [{"name": name, "error": "it is busy"} for name in (*files, *strays)]
 
     def _keep_overlays(self, manifest: Mapping[str, Any], overlays: Overlays) -> None:
         if manifest["overlays"] is None:

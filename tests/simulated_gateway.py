@@ -106,7 +106,8 @@ class SimulatedGateway:
             return AgentAnswer(agent.id, problem="the connection broke", reached=False)
         if agent.module_breaks_off:
             return AgentAnswer(agent.id, problem=agent.module_breaks_off)
-        return self._answer(agent, {**result, "report": self._report(agent)}, {agent.id: manifest})
+        report = {**self._report(agent), "leftovers": result["report"]["leftovers"]}
+        return self._answer(agent, {**result, "report": report}, {agent.id: manifest})
 
     @staticmethod
     def _answer(

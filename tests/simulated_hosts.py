@@ -60,6 +60,7 @@ def report_of(
                 "parent_uuid": None,
                 "mig_profile": None,
                 "fraction": None,
+                "context_bytes": None,
                 "address": f"0000:{index + 1:02x}:00.0",
             }
             for index in range(gpus)
@@ -68,6 +69,7 @@ def report_of(
         "runtime": "1",
         "fgpu": "1" if gpus else None,
         "gpu_toolkit": "1.17.8" if gpus else None,
+        "gpu_unlinked": [],
         "images": [{"id": f"sha256:{tag}", "tags": [tag], "size_bytes": 1} for tag in IMAGES],
         "swarm": {
             "state": "active" if swarm else "inactive",
@@ -79,6 +81,7 @@ def report_of(
         "kernels": [],
         "networks": [],
         "spools": [],
+        "leftovers": None,
     }
 
 

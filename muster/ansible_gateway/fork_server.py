@@ -4,6 +4,7 @@ Half of what a short playbook costs is Python that reads Ansible's modules and i
 once. All that a playbook can choose or change is read in its fork: arguments, environment, inventory, variables.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -114,6 +115,9 @@ def _load(environment: dict[str, str]) -> None:
     finally:
         os.environ.clear()
         os.environ.update(own)
+    # What is loaded is never garbage: a fork that looked for some in it would copy all of its pages.
+    gc.collect()
+    gc.freeze()
 
 
 def _become_playbook(request: _Request, connection: socket.socket) -> NoReturn:

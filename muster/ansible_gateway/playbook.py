@@ -78,6 +78,8 @@ def run_playbook(
         cancel_callback=lambda: False,
         quiet=True,
         suppress_env_files=True,
+        # Nothing is gathered, so a file for each host would be looked for in vain.
+        fact_cache_type="memory",
     )
     if not finished or (not hosts and runner.rc):
         lines = [line for message in messages for line in message.splitlines() if line.strip()]

@@ -52,7 +52,7 @@ def opened_backend() -> "Iterator[Backend]":
 
     At the end, the user is warned if nobody works the queue.
     """
-    with _unwarned_backend() as backend:
+    with unwarned_backend() as backend:
         yield backend
         warn_if_unworked(backend)
 
@@ -73,7 +73,8 @@ def warn_if_unworked(backend: _KnowsQueue) -> None:
 
 
 @contextmanager
-def _unwarned_backend() -> "Iterator[Backend]":
+def unwarned_backend() -> "Iterator[Backend]":
+    """Open the same for commands whose output is a program's: they warn of nothing. Raises BadInputError."""
     url = server()
     if url is None:
         with opened_service() as service:
@@ -165,7 +166,7 @@ def complete_session(_ctx: click.Context, _param: click.Parameter, incomplete: s
     from muster.service.sessions.queries import SessionQuery  # noqa: PLC0415 - needed here only
 
     try:
-        with _unwarned_backend() as backend:
+        with unwarned_backend() as backend:
             return [session.name for session in backend.search(SessionQuery()) if session.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell's completion has nowhere to show an error
         return []

@@ -160,7 +160,11 @@ def encryption_finding(agent: Agent) -> Finding:
     )
 
 
-def _gpus(name: str, agent: Agent) -> Iterator[Finding]:
+def gpu_findings(name: str, agent: Agent) -> Iterator[Finding]:
+    """Yield what is found of an agent's GPUs: their device nodes, how they are cut, and which are sick."""
+    if unlinked := agent.report.gpu_unlinked:
+        found = f"{', '.join(unlinked)}: lost to running containers at a `systemctl daemon-reload`"
+        yield Finding(f"{name}: GPU devices", ok=False, found=found, remedy="run playbooks/site.yml --tags fgpu")
     if agent.fgpu_obstacle:
         found, _, remedy = agent.fgpu_obstacle.partition("; ")
         yield Finding(f"{name}: fgpu", ok=False, found=found, remedy=remedy)
@@ -197,7 +201,7 @@ def _agent(answer: AgentAnswer, settings: Settings, *, is_alone: bool) -> Iterat
         yield Finding(f"{name}: remapped ids", ok=False, found=found, remedy=remedy)
     elif ids := report.docker.remapped_ids:
         yield Finding(f"{name}: remapped ids", ok=True, found=f"{min(ids.uids, ids.gids)} ids (userns-remap)")
-    yield from _gpus(name, agent)
+    yield from gpu_findings(name, agent)
     if agent.on_overlay and not is_alone:
         yield encryption_finding(agent)
     image = default_reference(settings)

@@ -27,6 +27,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "logs": ("muster.cli.sessions.access:logs", "Print what a kernel has written: main1, or SESSION:sub1."),
     "ssh": ("muster.cli.sessions.access:ssh", "Log in to a kernel by ssh: main1, or SESSION:sub1 through main1."),
     "exec": ("muster.cli.sessions.access:exec_", "Run a command in a kernel: `muster exec train:sub1 -- nvidia-smi`."),
+    "run": (
+        "muster.cli.sessions.access:run",
+        "Run a command in every kernel of a session: `muster run train -- nvidia-smi`.",
+    ),
     "open": (
         "muster.cli.sessions.open:open_",
         "Open an app of a session: make a tunnel to it, print its URL, and serve until Ctrl-C.",
@@ -75,6 +79,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "commit": ("muster.cli.sessions.commit:commit", "Make an image of a running kernel: main1, or SESSION:sub1."),
     "pass": ("muster.cli.operate:pass_", "Work the queue once: observe, schedule, launch, record."),
     "daemon": ("muster.cli.operate:daemon", "Work the queue until SIGTERM."),
+    "playbook": (
+        "muster.cli.playbook:playbook",
+        "Run a playbook of Muster's by ansible-playbook; without PLAYBOOK, list them.",
+    ),
     "doctor": ("muster.cli.doctor:doctor", "Check the installation, and say what to mend."),
     "backup": (
         "muster.cli.backup:backup",
@@ -95,7 +103,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 
 _WITHOUT_CONTROL_NODE = frozenset(
     {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "restart", "rename"}
-    | {"exec", "ssh", "cp", "open", "folder", "secret", "top", "report", "agents", "images", "commit"}
+    | {"exec", "run", "ssh", "cp", "open", "folder", "secret", "top", "report", "agents", "images", "commit"}
     | {"completion", "version"}
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
@@ -114,6 +122,13 @@ class _Summaries(click.Group):
         return list(self.commands)
 
 
+def _unwrap_examples(command: click.Command) -> None:
+    """Turn the mark before lines that are not to be wrapped into click's own: docstrings hold no control character."""
+    command.help = command.help and command.help.replace("\\b\n", "\b\n")
+    for child in getattr(command, "commands", {}).values():
+        _unwrap_examples(child)
+
+
 class _LazyGroup(click.Group):
     """A group that imports a command when it is used, so that a short one does not load the others' libraries."""
 
@@ -127,6 +142,7 @@ class _LazyGroup(click.Group):
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        _unwrap_examples(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -152,7 +168,7 @@ class _LazyGroup(click.Group):
     "--server",
     metavar="URL",
     envvar="MUSTER_SERVER",
-    help="Ask the `muster web` there, from any machine, or at a socket of this one (unix:/run/muster/api.sock);"
+    help="Ask the `muster web` there, from any machine, or at a socket of this one (unix:/run/muster-api.sock);"
     " MUSTER_SERVER by default. Users who may not read the settings ask that socket anyway.",
 )
 @click.option(

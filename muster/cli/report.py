@@ -11,7 +11,7 @@ from muster.cli.context import json_option, opened_backend
 from muster.cli.output import or_dash, print_json, print_table
 from muster.core.usage.report import KEYS
 from muster.core.values.errors import BadInputError
-from muster.core.values.units import format_bytes, format_duration, format_seconds, timestamp
+from muster.core.values.units import format_bytes, format_duration, format_hours, format_seconds, timestamp
 from muster.service.usage.reports import DEFAULT_SPAN_S, point_or_ago, report_keys
 from muster.service.usage.views import AMOUNTS, KernelUsageView, TotalsView
 
@@ -101,12 +101,12 @@ def _cells(totals: TotalsView) -> tuple[object, ...]:
     return (
         totals.sessions,
         totals.kernels,
-        f"{totals.cpu_hours_allocated:.2f}",
-        f"{totals.cpu_hours_used:.2f}",
-        f"{totals.mem_gib_hours_allocated:.2f}",
-        f"{totals.gpu_hours_allocated:.2f}",
-        f"{totals.fgpu_hours_allocated:.2f}",
-        f"{totals.gpu_hours_used:.2f}",
+        format_hours(totals.cpu_hours_allocated),
+        format_hours(totals.cpu_hours_used),
+        format_hours(totals.mem_gib_hours_allocated),
+        format_hours(totals.gpu_hours_allocated),
+        format_hours(totals.fgpu_hours_allocated),
+        format_hours(totals.gpu_hours_used),
         or_dash(mean, format_duration),
         or_dash(totals.longest_wait_s if totals.waits else None, format_duration),
     )

@@ -29,7 +29,7 @@ _HIGHEST_PORT = 65535
     "--socket",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Let this machine's users in without a token at this Unix socket; `muster` looks for /run/muster/api.sock.",
+    help="Let this machine's users in without a token at this Unix socket; `muster` looks for /run/muster-api.sock.",
 )
 @click.option("--only-socket", is_flag=True, help="Serve at that socket, and at no port.")
 def web(

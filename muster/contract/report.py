@@ -80,7 +80,8 @@ class SwarmReport(ContractModel):
 class GpuReport(ContractModel):
     """A GPU, or a MIG instance of one, which names its parent; `fraction` is in thousandths of that.
 
-    `address` is the physical GPU's place on the PCI bus.
+    `address` is the physical GPU's place on the PCI bus. `context_bytes` is what a context costs on it, as
+    measured when the host was set up; None where that could not be.
     """
 
     index: Annotated[int, Field(ge=0, le=65_535)]
@@ -93,6 +94,7 @@ class GpuReport(ContractModel):
     mig_profile: Line | None = None
     fraction: Milli | None = None
     address: PciAddress | None = None
+    context_bytes: Amount | None = None
 
     @property
     def is_instance(self) -> bool:
@@ -202,8 +204,18 @@ class NetworkReport(ContractModel):
     generation: Amount
 
 
+class LeftoverReport(ContractModel):
+    """A thing that the agent was to remove and could not."""
+
+    name: Line
+    error: Text
+
+
 class Report(ContractModel):
-    """The report of a host and the cluster's things on it. `spools` are ids of sessions whose last words it keeps."""
+    """The report of a host and the cluster's things on it. `spools` are ids of sessions whose last words it keeps.
+
+    `leftovers` are those of the last run with a manifest; None in a report that no such run was before.
+    """
 
     version: Literal[1] = 1
     hostname: Line = ""
@@ -223,11 +235,13 @@ class Report(ContractModel):
     runtime: Line | None = None
     fgpu: Line | None = None
     gpu_toolkit: Line | None = None
+    gpu_unlinked: Few[Line] = ()
     images: Many[ImageReport] = ()
     generation: Amount | None = None
     kernels: Many[KernelReport] = ()
     networks: Many[NetworkReport] = ()
     spools: Many[Line] = ()
+    leftovers: Annotated[tuple[LeftoverReport, ...] | None, Field(strict=False, max_length=1_024)] = None
 
     @model_validator(mode="after")
     def _names_nothing_twice(self) -> Self:

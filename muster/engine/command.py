@@ -15,22 +15,25 @@ from docker.utils.socket import frames_iter
 from muster.engine.execution import Programs
 
 
-def run_in(kernel: Programs, command: Sequence[str], *, terminal: bool) -> int:
-    """Run the command with this process' standard input, output and error, and return its exit code."""
+def run_in(kernel: Programs, command: Sequence[str], *, terminal: bool, reads_input: bool = True) -> int:
+    """Run the command with this process' standard input, output and error, and return its exit code.
+
+    Without `reads_input` its standard input is empty, and open for as long as this process runs it.
+    """
     with kernel.start(command, terminal=terminal) as execution:
         if terminal:
             with _raw_terminal(), _resizing(execution.resize):
-                _pump(execution.connection, terminal=True)
+                _pump(execution.connection, terminal=True, reads_input=reads_input)
         else:
-            _pump(execution.connection, terminal=False)
+            _pump(execution.connection, terminal=False, reads_input=reads_input)
         return execution.exit_code()
 
 
-def _pump(connection: socket.socket, *, terminal: bool) -> None:
+def _pump(connection: socket.socket, *, terminal: bool, reads_input: bool) -> None:
     """Pass standard input to the command and its output to ours, until it ends."""
     # It reads no further than the frame that it gives, so `select` knows whether there is more.
     frames: Iterator[tuple[int, bytes]] = frames_iter(connection, tty=terminal)  # type: ignore[no-untyped-call]
-    sources: list[socket.socket | int] = [connection, sys.stdin.fileno()]
+    sources: list[socket.socket | int] = [connection, *([sys.stdin.fileno()] if reads_input else [])]
     while True:
         ready, _, _ = select.select(sources, [], [])
         if connection in ready:

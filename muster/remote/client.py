@@ -40,12 +40,12 @@ class OtherVersionError(MusterError):
 
 
 def socket_of(url: str) -> Path | None:
-    """Return the path of a URL such as unix:/run/muster/api.sock; None for another URL. Raises BadInputError."""
+    """Return the path of a URL such as unix:/run/muster-api.sock; None for another URL. Raises BadInputError."""
     scheme, colon, path = url.partition(":")
     if not colon or scheme != "unix":
         return None
     if not path.startswith("/") or "\0" in path:
-        raise BadInputError(f"--server: {url!r} names no socket; write one such as unix:/run/muster/api.sock")
+        raise BadInputError(f"--server: {url!r} names no socket; write one such as unix:/run/muster-api.sock")
     return Path("/" + path.lstrip("/"))
 
 
@@ -53,7 +53,7 @@ class Client:
     """A client of the server at `url`.
 
     That is one such as https://muster.example.org, with a token; a path in it comes before ours. Or it is a socket of
-    this machine, such as unix:/run/muster/api.sock, where the server knows the Unix user without one.
+    this machine, such as unix:/run/muster-api.sock, where the server knows the Unix user without one.
     """
 
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None = None) -> None:
@@ -191,7 +191,7 @@ class Client:
         try:
             return response.json()
         except ValueError:
-            raise ServerError(f"--server: {self._url} is no server of Muster: its answer is no JSON") from None
+            raise ServerError(f"{self._title} is no server of Muster: its answer is no JSON") from None
 
     def _versions(self) -> str:
         """Return which versions the two sides have, as far as the server says its own, and the remedy."""
@@ -200,13 +200,18 @@ class Client:
         known = f"the server runs Muster {there}, this is {version('muster')}; " if isinstance(there, str) else ""
         return f"{known}use the server's version of Muster"
 
+    @property
+    def _title(self) -> str:
+        """Return what to call the server in messages: nobody need have named the socket."""
+        return f"--server: {self._url}" if self._socket is None else f"the control node's socket {self._socket}"
+
     @contextmanager
     def _reaching(self) -> Iterator[None]:
         try:
             yield
         except httpx.TransportError as error:
             cause = " ".join(str(error).split()) or type(error).__name__
-            raise ServerError(f"--server: {self._url} cannot be reached: {cause}") from None
+            raise ServerError(f"{self._title} cannot be reached: {cause}") from None
 
 
 def path_part(name: str) -> str:

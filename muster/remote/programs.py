@@ -12,7 +12,7 @@ from websockets.sync.client import ClientConnection
 from muster.remote.client import Client, ServerError, error_of
 
 _PIECE_BYTES = 32 << 10
-_LEFT = ServerError("--server: it closed the connection before the program ended")
+_LEFT = "the server closed the connection before the program ended"
 
 
 class RemotePrograms:
@@ -66,10 +66,10 @@ class _RemoteExecution:
     def exit_code(self) -> int:
         """Raises the server's error, and ServerError where it has left before the program's end."""
         if "problem" in self._said:
-            raise error_of(self._said["problem"]) or _LEFT
+            raise error_of(self._said["problem"]) or ServerError(_LEFT)
         code = self._said.get("exit_code")
         if not isinstance(code, int):
-            raise _LEFT
+            raise ServerError(_LEFT)
         return code
 
     def _read(self) -> None:

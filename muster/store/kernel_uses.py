@@ -51,8 +51,10 @@ class KernelUses:
 
         They are read in pieces, so that a long time needs no more memory than a short one.
         """
-        columns = ("id", "name", "owner", "project", "submitted_at", "started_at", "ended_at", "generation")
-        query = sa.select(*(sessions.c[name] for name in columns)).where(sessions.c.submitted_at < until)
+        columns = ("id", "name", "array_id", "array_name", "owner", "project", "submitted_at", "started_at", "ended_at")
+        query = sa.select(*(sessions.c[name] for name in columns), sessions.c.generation).where(
+            sessions.c.submitted_at < until
+        )
         query = query.where(sa.or_(sessions.c.ended_at.is_(None), sessions.c.ended_at >= since))
         query = query.where(sessions.c.owner.in_(users)) if users else query
         query = query.where(sessions.c.project.in_(projects)) if projects else query
@@ -121,6 +123,8 @@ def _run(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUsage], began:
     return RunUsage(
         session_id=row["id"],
         session_name=row["name"],
+        array_id=row["array_id"],
+        array_name=row["array_name"],
         user=row["owner"],
         project=row["project"],
         submitted_at=row["submitted_at"],

@@ -1,6 +1,6 @@
-"""The uid of each owner, from the site's range. A uid is given once, and never to another owner."""
+"""The uid of each owner, from the site's range or as a Unix user. A given uid is never another owner's."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
 
@@ -38,6 +38,19 @@ class OwnerUids:
                 rows = [{"owner": owner, "uid": uid} for owner, uid in new.items()]
                 connection.execute(sa.insert(owner_uids), rows)
         return {**known, **new}
+
+    def record(self, uids: Mapping[str, int]) -> None:
+        """Record uids that owners have elsewhere, each as its owner's and nobody else's."""
+        with reading(self._engine) as connection:
+            known = _of(connection, uids)
+        if known == uids:
+            return
+        with writing(self._engine) as connection:
+            increment_counter(connection, _GIVEN)
+            earlier = owner_uids.c.owner.in_(sorted(uids)) | owner_uids.c.uid.in_(sorted(uids.values()))
+            connection.execute(sa.delete(owner_uids).where(earlier))
+            rows = [{"owner": owner, "uid": uid} for owner, uid in uids.items()]
+            connection.execute(sa.insert(owner_uids), rows)
 
 
 def _of(connection: sa.Connection, owners: Collection[str]) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """The server's process: where it listens, how it is protected, and how it ends."""
 
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -93,6 +94,9 @@ class ServerOptions:
 
     def check(self) -> None:
         """Refuse options that do not fit together or leave tokens unprotected. Raises BadInputError."""
+        if self.unix_socket is not None and os.geteuid() != 0:
+            # It would have the right of its own user, the administrator, by its own socket.
+            raise BadInputError("--socket: only root's server can have one; start it as root, or leave --socket out")
         if self.only_socket and self.unix_socket is None:
             raise BadInputError("--only-socket: there is no socket; name one with --socket")
         if self.only_socket and self.app_ports is not None:

@@ -30,8 +30,9 @@ def way(server: Server, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     if request.param == "socket":
         monkeypatch.setenv("MUSTER_SERVER", f"unix:{server.directory / 'api.sock'}")
     else:
-        monkeypatch.setenv("MUSTER_SERVER", server.url)
+        # The token first: it is made on the control node, by no server.
         monkeypatch.setenv("MUSTER_TOKEN", server.token("carol"))
+        monkeypatch.setenv("MUSTER_SERVER", server.url)
 
 
 def _run(example: str) -> dict[str, Any]:

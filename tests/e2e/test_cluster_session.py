@@ -17,7 +17,19 @@ def trio(request, node: ControlNode, busybox_image: str) -> str:
     """Return a running session main1, sub1, sub2; in the default image, and in one without libc."""
     image = ("--image", busybox_image) if request.param == "busybox" else ()
     name = f"trio-{request.param}"
-    node.start("--name", name, "--cluster-size", "3", "--env", "GREETING=hello world", "--env", "RANK=mine", *image)
+    node.start(
+        "--name",
+        name,
+        "--cluster-size",
+        "3",
+        "--env",
+        "GREETING=hello world",
+        "--env",
+        "BACKENDAI_CLUSTER_IDX=mine",
+        "-e",
+        "MASTER_PORT=2222",
+        *image,
+    )
     return name
 
 
@@ -47,7 +59,7 @@ def expected(session: dict, rank: int) -> dict[str, str]:
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "MASTER_ADDR": "main1",
-        "MASTER_PORT": "12345",
+        "MASTER_PORT": "2222",
         "TF_CONFIG": {
             "cluster": {"worker": [f"{name}:12345" for name in names]},
             "task": {"type": "worker", "index": rank},
@@ -97,6 +109,9 @@ def test_names_resolve_to_the_kernels_addresses(node, trio):
 def test_the_hostfile_lists_the_kernels_for_mpi(node, trio):
     hosts = [line.split()[0] for line in node.exec(trio, "cat", "/run/muster/hostfile").out.splitlines()]
     assert hosts == ["main1", "sub1", "sub2"]
+    assert node.exec(trio, "cat", "/run/muster/hosts").out.split() == hosts
+    assert node.exec(trio, "cat", "/run/muster/hydra_hosts").out.split() == [f"{host}:1" for host in hosts]
+    assert "Own values: MASTER_PORT\n" in node.run("show", trio).out
 
 
 def test_resources_are_limited_and_equal_in_all_kernels(node, trio):

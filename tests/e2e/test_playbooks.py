@@ -38,11 +38,11 @@ def test_a_session_is_launched_once_and_ended_once(quiet_node):
     assert other.code != 0
     assert "cpu is 50m, declared is 100m" in other.out
 
-    ended = quiet_node.playbook("terminate", "-e", "name=by-playbook")
+    ended = quiet_node.playbook("terminate", "-e", "session=by-playbook")
     assert ended.code == 0, ended.out
     assert changed(ended.out) > 0
     assert quiet_node.show("by-playbook")["state"] == "TERMINATED"
-    again = quiet_node.playbook("terminate", "-e", "name=by-playbook")
+    again = quiet_node.playbook("terminate", "-e", "session=by-playbook")
     assert (again.code, changed(again.out)) == (0, 0), again.out
 
 

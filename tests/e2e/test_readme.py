@@ -2,11 +2,12 @@
 
 import os
 import re
+import shlex
 import subprocess
 
 import pytest
 
-from tests.control_node import ROOT, SCRIPTS, ControlNode
+from tests.control_node import ROOT, SCRIPTS, SMALL, ControlNode
 from tests.forked_on_path import muster_on_path
 
 
@@ -55,3 +56,16 @@ def test_the_tour_goes_as_written(toured, tmp_path):
     ):
         assert answer in done.stdout
     assert "muster: cluster_size: '0' is too small; write 1 or more" in done.stderr
+
+
+def test_the_example_for_many_hosts_starts_its_command_in_every_kernel(toured):
+    """The flags as written, but for those that ask for more than this machine has."""
+    (example,) = re.findall(
+        r"^muster (submit --cluster-mode multi-node .*)$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    flags, _, command = example.partition(" -- ")
+    assert command == "python train.py"
+    flags = flags.replace("--cluster-size 16", "--cluster-size 3").replace("--gpu 1 ", "")
+    toured.run(*shlex.split(flags), *SMALL, "--name", "many", "--", "echo rank $RANK of $WORLD_SIZE")
+    said = [toured.run("logs", f"many:{kernel}").out for kernel in ("main1", "sub1", "sub2")]
+    assert said == ["rank 0 of 3\n", "rank 1 of 3\n", "rank 2 of 3\n"]

@@ -150,3 +150,21 @@ def _app(muster: Muster, login: str, socket_path: Path) -> None:
         for _ in range(2):
             status, content = get(here)
             assert (status, content.splitlines()[-1]) == (200, "100000")
+
+
+def test_what_a_kernel_writes_is_its_owners_on_the_hosts(new_node, login):
+    node = new_node(owner_uid="unix", owner_uid_range="200000-200999")
+    node.start_daemon()
+    account = pwd.getpwnam(login)
+    node.run("folder", "create", "results", "--owner", login)
+    write = "id -u; id -g; echo mine > results/file"
+    for owner in (login, "somebody-elsewhere"):
+        mounts = ("-v", "results") if owner == login else ()
+        name = node.submit(*SMALL, "--owner", owner, *mounts, "-c", write if mounts else "id -u; id -g")
+        node.reaches(name, "TERMINATED")
+        uid, gid = map(int, node.run("logs", name).out.split())
+        expected = (account.pw_uid, account.pw_gid) if owner == login else (200000, 200000)
+        assert (uid, gid) == expected
+    (file,) = node.folders.rglob("file")
+    assert file.owner() == login
+    assert file.read_text() == "mine\n"

@@ -136,6 +136,76 @@ EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t hand
     return none(handle, count);
 }
 
+/* One sample for each process that the device is busy with: it is divided among them. */
+EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t handle, nvmlProcessUtilizationSample_t *samples,
+                                                    unsigned *count, unsigned long long last_seen)
+{
+    struct state *state;
+    unsigned device, pids[MAX_FOUND], busy = 0, room = *count;
+    nvmlReturn_t result = nvml_device(handle, false, &state, &device);
+    (void)last_seen;
+    if (result != NVML_SUCCESS)
+        return result;
+    if (state->devices[device].mig_enabled)
+        return NVML_ERROR_NOT_SUPPORTED;
+    for (unsigned slot = 0; slot < state->slots; slot++) {
+        const struct process *process = &state->processes[slot];
+        bool works = process->state == SLOT_ALIVE &&
+                     process_served_ns(state, process, device) < process->launched_ns[device];
+        unsigned pid = works ? visible_pid(process) : 0;
+        if (pid)
+            pids[busy++] = pid;
+    }
+    *count = busy;
+    if (!busy)
+        return NVML_ERROR_NOT_FOUND;
+    if (busy > room || !samples)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < busy; i++)
+        samples[i] = (nvmlProcessUtilizationSample_t){.pid = pids[i], .smUtil = 100 / busy, .memUtil = 50 / busy};
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t handle, nvmlProcessesUtilizationInfo_v1_t *info)
+{
+    nvmlProcessUtilizationSample_t samples[MAX_FOUND];
+    unsigned count = MAX_FOUND, room = info->processSamplesCount;
+    nvmlReturn_t result = nvmlDeviceGetProcessUtilization(handle, samples, &count, info->lastSeenTimeStamp);
+    if (result != NVML_SUCCESS)
+        return result;
+    info->processSamplesCount = count;
+    if (count > room || !info->procUtilArray)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < count; i++)
+        info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
+            .pid = samples[i].pid, .smUtil = samples[i].smUtil, .memUtil = samples[i].memUtil};
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle, nvmlProcessDetailList_v1_t *details)
+{
+    nvmlProcessInfo_t found[MAX_FOUND];
+    unsigned count, room = details->numProcArrayEntries;
+    nvmlReturn_t result = list(handle, &count, found);
+    if (result != NVML_SUCCESS)
+        return result;
+    details->numProcArrayEntries = count;
+    if (count > room || (count && !details->procArray))
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < count; i++)
+        details->procArray[i] = (nvmlProcessDetail_v1_t){found[i].pid, found[i].usedGpuMemory, found[i].gpuInstanceId,
+                                                         found[i].computeInstanceId, 0};
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t handle, unsigned type, unsigned long long last_seen,
+                                         unsigned *value_type, unsigned *count, void *samples)
+{
+    (void)type, (void)last_seen, (void)samples;
+    *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
+    return none(handle, count);
+}
+
 EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length)
 {
     char path[64];

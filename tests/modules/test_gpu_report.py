@@ -364,3 +364,12 @@ def test_a_gpu_in_mig_mode_is_reported_as_its_instances(fake_gpus):
         {**shared, "mem_bytes": 71885 * MIB, "mig_profile": "3g.71gb", "fraction": 428},
     ]
     assert (whole["index"], whole["parent_uuid"], whole["fraction"]) == (1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "costs"), [('{"GPU-a": 553648128}', {"GPU-a": 553648128}), ("[1]", {}), ("{", {}), (None, {})]
+)
+def test_what_a_context_costs_is_read_beside_the_gpu_libraries(tmp_path, text, costs):
+    if text is not None:
+        (tmp_path / "CONTEXTS").write_text(text)
+    assert gpu_report.context_costs(tmp_path) == costs

@@ -149,6 +149,9 @@ def test_an_overlay_that_kernels_are_on_is_a_warning_and_no_change(cluster):
     assert not result["changed"]
     (warning,) = result["warnings"]
     assert warning.startswith(f"network {overlay['name']} cannot be removed: ")
+    (leftover,) = result["report"]["leftovers"]
+    assert leftover["name"] == f"network {overlay['name']}"
+    assert "in use" in leftover["error"]
     assert cluster.networks() == [overlay["name"]]
 
 

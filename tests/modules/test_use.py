@@ -68,8 +68,22 @@ def test_groups_that_a_killed_run_left_are_swept(cluster):
     left = [mount / "muster" / cluster.name / "left" / "1" / "main1" for mount in kernel_cgroup.hierarchies().every]
     for path in left:
         path.mkdir(parents=True)
-    assert not cluster.converge(desired(gang, "keep"))["changed"]
+    kept = cluster.converge(desired(gang, "keep"))
+    assert not kept["changed"]
+    assert kept["report"]["leftovers"] == []
+    assert cluster.report()["leftovers"] is None
     assert {path.name for path in groups_of(cluster)} == {gang["id"]}
+
+
+def test_a_group_that_a_process_is_in_is_said_to_be_left(cluster):
+    group = kernel_cgroup.hierarchies().every[0] / "muster" / cluster.name / "left"
+    group.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        (group / "cgroup.procs").write_text(str(process.pid))
+        left = cluster.converge()["report"]["leftovers"]
+        process.kill()
+    assert left == [{"name": "control group left", "error": "something is in it"}]
+    assert cluster.converge()["report"]["leftovers"] == []
 
 
 def test_a_notice_is_written_once_shown_on_open_terminals_and_taken_back(cluster):

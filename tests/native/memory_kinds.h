@@ -181,11 +181,36 @@ static CUresult take_graph(struct piece *piece, uint64_t bytes)
         MUST(cuGraphExecDestroy(piece->executable));
     return result;
 }
+/* The memory node is in a child of the graph, and that is a copy of the child that it was made from. */
+static CUresult take_graph_child(struct piece *piece, uint64_t bytes)
+{
+    CUgraph child;
+    CUgraphNode node;
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                           .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}},
+                                             .bytesize = bytes};
+    MUST(cuGraphCreate(&child, 0));
+    MUST(cuGraphAddMemAllocNode(&node, child, NULL, 0, &parameters));
+    MUST(cuGraphCreate(&piece->graph, 0));
+    MUST(cuGraphAddChildGraphNode(&node, piece->graph, NULL, 0, child));
+    MUST(cuGraphInstantiateWithFlags(&piece->executable, piece->graph, 0));
+    piece->address = parameters.dptr;
+    CUresult result = cuGraphLaunch(piece->executable, NULL);
+    if (result != CUDA_SUCCESS)
+        MUST(cuGraphExecDestroy(piece->executable));
+    return result;
+}
+
 static CUresult give_graph(struct piece *piece)
 {
     MUST(cuMemFreeAsync(piece->address, NULL));
     MUST(cuStreamSynchronize(NULL));
     return cuGraphExecDestroy(piece->executable);
+}
+
+static CUresult give_graph_child(struct piece *piece)
+{
+    return give_graph(piece);
 }
 
 static const struct kind {
@@ -198,6 +223,7 @@ static const struct kind {
     ROW(array),    ROW(array_v1),  ROW(array_3d), ROW(array_3d_v1), ROW(mipmap),      ROW(vmm),
     ROW(vmm_retained), ROW(stream), ROW(stream_ptsz), ROW(stream_free), ROW(pool), ROW(pool_ptsz), ROW(graph),
     ROW(vmm_domain), ROW(vmm_unknown), ROW(default_pool), ROW(managed_pool), ROW(current_pool),
+    ROW(graph_child),
 };
 
 static const struct kind *kind_named(const char *name)

@@ -18,6 +18,16 @@ NVML_HOOKS = {
     "nvmlInitWithFlags",
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetMemoryInfo_v2",
+    *(
+        f"nvmlDeviceGet{kind}RunningProcesses{version}"
+        for kind in ("Compute", "Graphics", "MPSCompute")
+        for version in ("", "_v2", "_v3")
+    ),
+    "nvmlDeviceGetRunningProcessDetailList",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetProcessesUtilizationInfo",
+    "nvmlDeviceGetSamples",
 }
 
 

@@ -8,7 +8,7 @@ KINDS = [
     *["linear", "linear_v1", "managed", "free_async", "pitch", "pitch_v1"],
     *["array", "array_v1", "array_3d", "array_3d_v1", "mipmap"],
     *["vmm", "vmm_retained", "stream", "stream_ptsz", "stream_free", "pool", "pool_ptsz", "graph"],
-    *["vmm_domain", "default_pool", "managed_pool", "current_pool"],
+    *["vmm_domain", "default_pool", "managed_pool", "current_pool", "graph_child"],
 ]
 BLOCK = 64 * MIB
 
@@ -37,6 +37,40 @@ def test_sizes_that_are_no_whole_grains_end_at_the_cap_too(plain_container, kind
     seen = plain_container.client("fill", kind, 3 * MIB + 4096)
     assert seen["error"] == OUT_OF_MEMORY
     assert CAP // 2 < seen["full"] <= CAP
+
+
+@pytest.mark.parametrize("kind", ["stream", "stream_ptsz", "pool", "pool_ptsz"])
+def test_a_pool_does_not_grow_past_the_cap_by_its_block(plain_container, kind):
+    """The driver lets a pool grow by 32 MiB where the device has them, even if the rest of the cap is less."""
+    seen = plain_container.start(mem_bytes=CAP + 10 * MIB).client("fill", kind, 3 * MIB)
+    assert seen["error"] == OUT_OF_MEMORY
+    assert CAP - 32 * MIB < seen["full"] <= CAP + 10 * MIB
+    assert seen["full_again"] <= CAP + 10 * MIB
+
+
+REFUSED = """
+context()
+before = free_and_total()[0]
+address, handle, pitch = c_uint64(), c_uint64(), c_size_t()
+for _ in range(20):
+    assert cuda.cuMemAlloc_v2(byref(address), c_size_t(900 * MIB))
+    assert cuda.cuMemAllocManaged(byref(address), c_size_t(900 * MIB), 1)
+    assert cuda.cuMemAllocPitch_v2(byref(address), byref(pitch), c_size_t(900 * MIB), c_size_t(1), 4)
+    assert cuda.cuMemCreate(byref(handle), c_size_t(900 * MIB), byref(on_device()), c_uint64(0))
+    assert cuda.cuMemCreate(byref(handle), c_size_t(900 * MIB + 1), byref(on_device()), c_uint64(0))
+    assert cuda.cuMemAllocAsync(byref(address), c_size_t(900 * MIB), None)
+    assert cuda.cuArray3DCreate_v2(byref(c_void_p()), byref(Array3D(1 << 18, 900, 0, 0x20, 1, 0)))
+    assert cuda.cuMipmappedArrayCreate(byref(c_void_p()), byref(Array3D(1 << 18, 900, 0, 0x20, 1, 0)), 1)
+    assert cuda.cuCtxSetLimit(2, c_size_t(900 * MIB))
+tell([before, free_and_total()[0], cuda.cuMemAlloc_v2(byref(address), c_size_t(700 * MIB))])
+"""
+
+
+def test_what_the_driver_refuses_is_not_charged(fake_driver, plain_container):
+    """A device that is smaller than the cap refuses what the cap allows."""
+    fake_driver.init(1, 1024 * MIB)
+    seen = fake_driver.run(REFUSED, plain_container.start().libraries)
+    assert seen == [1024 * MIB - CONTEXT, 1024 * MIB - CONTEXT, 0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,8 +152,30 @@ def test_unused_memory_of_a_pool_is_given_up_for_another_allocation(fake_driver,
     assert left == CAP - CONTEXT - 1024 * MIB
 
 
+def test_a_pool_that_was_destroyed_stays_charged_until_its_last_memory_is_free(fake_driver, plain_container):
+    script = """
+        context()
+        pool, first, second = c_void_p(), c_uint64(), c_uint64()
+        ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(type=1, location=Location(1, 0)))))
+        for address in (first, second):
+            ok(cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(512 * MIB), pool, None))
+        ok(cuda.cuMemPoolDestroy(pool))
+        free = [free_and_total()[0]]
+        for address in (first, second):
+            ok(cuda.cuMemFreeAsync(address, None))
+            ok(cuda.cuStreamSynchronize(None))
+            free.append(free_and_total()[0])
+        ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(type=1, location=Location(1, 0)))))
+        ok(cuda.cuMemPoolDestroy(pool))
+        tell([*free, refused(1024 * MIB)])
+    """
+    held = CAP - CONTEXT - 1024 * MIB
+    assert fake_driver.run(script, plain_container.libraries) == [held, held, CAP - CONTEXT, 0]
+
+
 BROKEN = {
     "missing": None,
+    "a directory": "/",
     "empty": "",
     "cut off": "version 1\nkernel 6f1c\n",
     "of another version": "version 2\nkernel k\ncompute fair\ncontext_bytes 0\ngpu GPU-1 2097152 1\n",
@@ -136,12 +192,16 @@ BROKEN = {
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
 def test_without_usable_limits_nothing_is_given_and_one_line_says_why(container, text):
-    if text is None:
+    if text is None or text == "/":
         container.limits.unlink()
-    else:
+    if text == "/":
+        container.limits.mkdir()
+    elif text is not None:
         container.write_limits(text)
     process = container.popen("info")
     _, errors = process.communicate(timeout=30)
     first, second = errors.splitlines()
     assert first.startswith(f"muster fgpu: the GPU limits of this container, {container.limits}, cannot be used (")
     assert second == f"cuInit(0): CUDA error {NOT_PERMITTED}"
+    if text == "/":
+        container.limits.rmdir()

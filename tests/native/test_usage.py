@@ -1,7 +1,9 @@
 """One cap for all processes of a container, even if some are killed."""
 
+import json
 import os
 import signal
+import struct
 import subprocess
 
 import pytest
@@ -49,6 +51,81 @@ def test_a_killed_process_leaves_its_memory_even_while_nobody_has_waited_for_it(
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # a zombie from here on
     assert container.client("fill", "linear", CAP - CONTEXT)["count"] == 1
     holder.communicate()
+
+
+def test_a_dead_process_leaves_its_memory_to_those_that_came_after_it(container):
+    first, second = (container.popen("hold", 512 * MIB) for _ in range(2))
+    assert [process.stdout.readline() for process in (first, second)] == [GRANTED, GRANTED]
+    first.kill()
+    first.communicate()
+    third = container.popen("hold", CAP - 512 * MIB - 2 * CONTEXT)
+    assert third.stdout.readline() == GRANTED
+    for process in (second, third):
+        process.communicate()
+
+
+# The table's layout (native/usage_table.h): the mutex, the sums, the slots.
+MUTEX, TOTAL, SLOTS, SLOT_BYTES = 16, 56, 320, 24 + 16 * 8
+
+
+def pids_in(container) -> list[int]:
+    table = container.usage.read_bytes()
+    return [struct.unpack_from("i", table, SLOTS + slot * SLOT_BYTES)[0] for slot in range(16)]
+
+
+def test_a_process_whose_number_another_has_now_leaves_its_memory(container):
+    """The number is the same, and the time at which it began is not."""
+    holder = container.popen("hold", CAP - 2 * CONTEXT)
+    assert holder.stdout.readline() == GRANTED
+    with container.usage.open("r+b") as table:
+        table.seek(SLOTS + 8)
+        (started,) = struct.unpack("Q", table.read(8))
+        table.seek(SLOTS + 8)
+        table.write(struct.pack("Q", started - 1))
+    assert container.client("fill", "linear", CAP - CONTEXT)["count"] == 1
+    holder.communicate()
+
+
+def test_sums_that_a_killed_process_left_wrong_are_counted_again(fake_driver, container):
+    """It is killed while it has the lock, after it noted a release in the sum and before its slot."""
+    script = f"""
+        import mmap, os, signal
+        context()
+        allocate({CAP - CONTEXT - 64 * MIB})
+        if os.fork() == 0:
+            table = mmap.mmap(os.open({str(container.usage)!r}, os.O_RDWR), 0)
+            start = ctypes.addressof(ctypes.c_char.from_buffer(table))
+            ctypes.CDLL(None).pthread_mutex_lock(c_void_p(start + {MUTEX}))
+            c_uint64.from_address(start + {TOTAL}).value = 0
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.wait()
+        tell([refused(128 * MIB), refused(64 * MIB)])
+    """
+    assert fake_driver.run(script, container.libraries) == [OUT_OF_MEMORY, 0]
+
+
+def test_a_forked_child_has_an_account_of_its_own(fake_driver, container):
+    """The driver refuses a child of a process that used it. What the child had reserved must not be its parent's."""
+    script = """
+        import os
+        context()
+        ready, go = os.pipe(), os.pipe()
+        if (child := os.fork()) == 0:
+            cuda.cuMemCreate(byref(c_uint64()), c_size_t(2 * MIB), byref(on_device()), c_uint64(0))
+            os.write(ready[1], b"x")
+            os.read(go[0], 1)
+            os._exit(0)
+        os.read(ready[0], 1)
+        tell([os.getpid(), child])
+        wait()
+        os.write(go[1], b"x")
+        os.wait()
+    """
+    process = fake_driver.start(script, container.libraries)
+    parent, child = json.loads(process.stdout.readline())
+    pids = pids_in(container)
+    process.communicate()
+    assert pids[:2] == [parent, child]
 
 
 def test_a_program_that_replaces_itself_leaves_its_memory(container):

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError, SettingsError
+from muster.service.identity import owner_uids
 from muster.service.identity.owner_uids import check_uid, with_uids
 from muster.service.queue.worker import QueueWorker
 from muster.settings import load_settings
@@ -14,6 +17,7 @@ from tests.simulated_control_node import ControlNode, an_agent
 
 RANGE = range(100_000, 100_002)
 OWNERS = ("ada", "bob")
+UNIX = LaunchPolicy(owner_uid_range=RANGE, unix_owners=True)
 
 
 class NodeWithUids(ControlNode):
@@ -61,9 +65,56 @@ def test_a_session_of_an_owner_without_a_uid_does_not_start_under_another(node: 
         ("owner_uid_range: 5000000000-6000000000", "is no range of uids"),
         ("owner_uid_range: many", "owner_uid_range"),
         ("owner_uids: {ada: 0}", "owner_uids"),
+        ("owner_uid: unix", "needs owner_uid_range"),
+        ("{owner_uid: mine, owner_uid_range: 100000-165535}", "owner_uid"),
     ],
 )
 def test_settings_that_would_give_one_uid_twice_or_roots_are_refused(tmp_path: Path, text: str, fault: str) -> None:
     (tmp_path / "muster.yml").write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError, match=fault):
         load_settings(tmp_path / "muster.yml")
+
+
+@pytest.fixture
+def accounts(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
+    """Return the name service's users with their uids and gids, which a test may change."""
+    known = {"ada": (1234, 100), "root": (0, 0), "postgres": (112, 112), "taken": (RANGE[0], 100), "wheel": (1235, 0)}
+    monkeypatch.setattr(owner_uids, "ids_of", known.get)
+    return known
+
+
+def unix_uids(node: ControlNode, *owners: str) -> dict[str, tuple[int, int]]:
+    policy = with_uids(replace(UNIX, owner_uids={"named": 7}), node.store, owners)
+    return {owner: (policy.uid_of(owner), policy.gid_of(owner)) for owner in owners}
+
+
+@pytest.mark.usefixtures("accounts")
+def test_a_unix_user_runs_as_themself(node: ControlNode) -> None:
+    assert unix_uids(node, "ada", "named") == {"ada": (1234, 100), "named": (7, 7)}
+
+
+@pytest.mark.usefixtures("accounts")
+@pytest.mark.parametrize("owner", ["root", "postgres", "taken", "wheel", "nobody-knows"])
+def test_nobody_runs_as_root_a_program_or_with_a_uid_that_another_may_get(node: ControlNode, owner: str) -> None:
+    ((uid, gid),) = unix_uids(node, owner).values()
+    assert uid in RANGE
+    assert gid == uid
+
+
+def test_a_unix_user_whom_nobody_knows_for_a_moment_is_given_no_other_uid(node: ControlNode, accounts: Any) -> None:
+    assert unix_uids(node, "ada") == {"ada": (1234, 100)}
+    ada = accounts.pop("ada")
+    with pytest.raises(KeyError):
+        unix_uids(node, "ada")
+    with pytest.raises(BadInputError, match="ada was a Unix user, whom the control node does not know"):
+        check_uid(UNIX, node.store, "ada")
+    accounts["ada"] = ada
+    check_uid(UNIX, node.store, "ada")
+    assert unix_uids(node, "ada") == {"ada": (1234, 100)}
+
+
+def test_a_uid_that_is_another_unix_users_now_is_theirs(node: ControlNode, accounts: Any) -> None:
+    unix_uids(node, "ada")
+    accounts["bob"] = accounts.pop("ada")
+    assert unix_uids(node, "bob") == {"bob": (1234, 100)}
+    assert unix_uids(node, "ada")["ada"][0] in RANGE

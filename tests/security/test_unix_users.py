@@ -22,6 +22,7 @@ from muster.service.identity import unix_callers
 from muster.service.identity.tokens import NoTokenError
 from muster.service.identity.unix_callers import TooManyConnectionsError, UnixCallers
 from muster.service.sessions.queries import SessionQuery
+from muster.web.separation import processes
 from muster.web.separation.broker import Broker
 from muster.web.separation.line import Line
 from muster.web.separation.operations import Credential
@@ -148,7 +149,10 @@ def test_nothing_is_sent_to_a_socket_that_another_user_serves(open_directory):
         _as_listener(BOB, listener)
         done = muster_as(become(ADA), "submit", *SPEC, "--env", "PASSWORD=hush", server=f"unix:{squatted}")
         assert done.code == 1
-        assert f"uid {uid_of(BOB)} listens there, who is neither root nor you; nothing was sent" in done.err
+        assert done.err == (
+            f"muster: the control node's socket {squatted} cannot be reached: uid {uid_of(BOB)} listens there, who is"
+            " neither root nor you; nothing was sent\n"
+        )
         listener.settimeout(10)
         with listener.accept()[0] as connection:
             assert connection.recv(1) == b""
@@ -310,6 +314,30 @@ def test_a_name_that_means_something_else_owns_nothing(service, monkeypatch, nam
     callers = service.service.unix_callers
     with pytest.raises(NoTokenError, match="cannot own sessions"):
         callers.of_secret(callers.admit(1234))
+
+
+def test_the_servers_own_user_is_nobody(service):
+    callers = service.service.unix_callers
+    callers.refuse_server(uid_of(ADA))
+    with pytest.raises(NoTokenError, match="is the web server's own"):
+        callers.of_secret(callers.admit(uid_of(ADA)))
+    assert callers.of_secret(callers.admit(uid_of(BOB))).user == BOB
+
+
+def test_who_took_over_the_server_does_not_come_in_by_the_socket(tmp_path, path, monkeypatch):
+    monkeypatch.setattr(processes, "USER", ADA)
+    with web_server(ControlNode(tmp_path / "node", "unix-users"), tmp_path, "--socket", str(path)):
+        refused = muster_as(become(ADA), "ls", server=f"unix:{path}")
+        assert (refused.code, "is the web server's own" in refused.err) == (1, True)
+        assert muster_as(become(BOB), "ls", server=f"unix:{path}").code == 0
+
+
+def test_another_user_than_root_serves_no_socket(path):
+    done = muster_as(become(ADA), "web", "--socket", str(path))
+    assert (done.code, done.err) == (
+        2,
+        "muster: --socket: only root's server can have one; start it as root, or leave --socket out\n",
+    )
 
 
 def test_rights_are_looked_up_for_each_request(service, monkeypatch):

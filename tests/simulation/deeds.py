@@ -214,6 +214,13 @@ class Deeds:
         self._lasts(deed, partial(mended, self._world.hosts[deed.target]))
         self._world.hosts[deed.target].stops_fail = True
 
+    def _removals_fail(self, deed: Deed) -> None:
+        def mended(host: Host) -> None:
+            host.removals_fail = ""
+
+        self._lasts(deed, partial(mended, self._world.hosts[deed.target]))
+        self._world.hosts[deed.target].removals_fail = deed["of"]
+
     def _pulls_fail(self, deed: Deed) -> None:
         def mended(host: Host) -> None:
             host.pulls_fail = ""

@@ -67,6 +67,7 @@ class Host:
     disk_is_full: bool = False
     launches_fail: bool = False
     stops_fail: bool = False
+    removals_fail: str = ""
     hangs_until: float = 0.0
     clock_wrong_by_s: float = 0.0
     next_launches: list[str] = field(default_factory=list)

@@ -38,12 +38,13 @@ class Modules:
 
     def __init__(self, host: "Host") -> None:
         self._host = host
+        self._leftovers: list[str] = []
 
     def observing(self) -> Steps:
         yield self._host.chance.seconds(0.2, 0.8)
         if not self._host.engine_runs:
             raise ModuleFailedError(_NO_ENGINE)
-        return {"report": self._report()}
+        return {"report": self._report(None)}
 
     def converging(self, manifest: Manifest) -> Steps:
         wanted = agent_manifest.parse_manifest(manifest.model_dump(mode="json"))
@@ -80,7 +81,7 @@ class Modules:
         }
         if _UNCLEAR in failures.values() or not self._host.engine_runs:
             raise ModuleFailedError(_NO_ENGINE, **said)
-        return {**said, "report": self._report()}
+        return {**said, "report": self._report([{"name": what, "error": "it is busy"} for what in self._leftovers])}
 
     def _accepted(self, wanted: Any) -> Any:
         """Return the plan for this manifest; raise ModuleFailedError where it is refused as a whole."""
@@ -140,26 +141,40 @@ class Modules:
         for seen in plan.discarded_containers:
             self._remove(self._host.containers[seen.session_id, seen.kernel_name])
         for seen in plan.discarded_networks:
-            del self._host.networks[seen.name]
+            if self._goes(f"network {seen.name}"):
+                del self._host.networks[seen.name]
         for session_id, name in plan.discarded_keys:
+            if not self._goes(f"files of session {session_id}"):
+                continue
             if name:
                 del self._host.keys[session_id][name]
             else:
                 del self._host.keys[session_id]
         for session_id in plan.discarded_spools:
-            del self._host.spool[session_id]
+            if self._goes(f"last words of session {session_id}"):
+                del self._host.spool[session_id]
+
+    def _goes(self, what: str) -> bool:
+        """Return whether the host lets go of a thing; what it does not is a leftover."""
+        goes = not self._host.removals_fail or (self._host.removals_fail == "files" and not what.startswith("files"))
+        if not goes:
+            self._leftovers.append(what)
+        return goes
 
     def _discard_overlays(self, plan: Any) -> None:
         attached = {c.network for host in self._host.peers() for c in host.containers.values() if c.state == "running"}
         for seen in plan.discarded_overlays:
-            if seen.name not in attached:
+            if seen.name in attached:
+                self._leftovers.append(f"network {seen.name}")
+            elif self._goes(f"network {seen.name}"):
                 self._host.overlays.pop(seen.name, None)
 
     def _remove(self, container: Container) -> None:
         if container.state == "running":
             self._host.witness.is_removed(self._host, container)
             self._host.container_ends(container, _KILLED, "removed")
-        del self._host.containers[container.session_id, container.kernel_name]
+        if self._goes(f"container {container.number}"):
+            del self._host.containers[container.session_id, container.kernel_name]
 
     def _of_session(self, session_id: str) -> list[Container]:
         return [container for container in self._host.containers.values() if container.session_id == session_id]
@@ -189,6 +204,8 @@ class Modules:
             yield self._host.chance.seconds(0.05, 0.3)
             if not self._host.engine_runs:
                 return None
+            if (session.id, kernel.name) in self._host.containers:
+                return f"{kernel.name}: a container of an earlier launch has its name", False
             resources = kernel.spec["resources"]
             self._host.containers[session.id, kernel.name] = Container(
                 next(self._host.numbers),
@@ -238,9 +255,11 @@ class Modules:
     def _undo(self, session: Any) -> None:
         for container in self._of_session(session.id):
             self._remove(container)
-        self._host.keys.pop(session.id, None)
-        if not agent_names.is_lent(session.network["name"]):
-            self._host.networks.pop(session.network["name"], None)
+        if self._goes(f"files of session {session.id}"):
+            self._host.keys.pop(session.id, None)
+        name = session.network["name"]
+        if name in self._host.networks and not agent_names.is_lent(name) and self._goes(f"network {name}"):
+            del self._host.networks[name]
 
     def _make_network(self, session: Any) -> None:
         name = session.network["name"]
@@ -295,7 +314,8 @@ class Modules:
         if not self._host.engine_runs:
             failures[stop.session.id] = _NO_ENGINE, False
             return
-        if self._host.stops_fail or self._host.disk_is_full:
+        if self._host.stops_fail or self._host.disk_is_full or self._host.removals_fail:
+            self._leftovers.append(f"session {stop.session.id}")
             failures[stop.session.id] = "[Errno 28] No space left on device", False
             return
         for container in self._of_session(stop.session.id):
@@ -327,9 +347,10 @@ class Modules:
         outcome = "released" if session.release else done
         return {"id": session.id, "outcome": outcome, "error": None, "permanent": False}
 
-    def _report(self) -> dict[str, Any]:
+    def _report(self, leftovers: list[dict[str, str]] | None) -> dict[str, Any]:
         return {
             **self._host.hardware,
+            "leftovers": leftovers,
             "boot_id": f"boot-{self._host.boots}",
             "generation": self._host.generation,
             "spools": sorted(self._host.spool),

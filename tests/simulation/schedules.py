@@ -38,6 +38,7 @@ class Schedule:
 
 
 SUBMIT = "submit"
+REMOVALS_FAIL = "removals fail"
 # Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
 # Each kind of fault with its weight.
@@ -107,6 +108,7 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     for _ in range(faults.choice((0, 1, 1, 2, 2, 3, 4))):
         kind = faults.choices(kinds, weights)[0]
         deeds.append(_fault(faults, kind, hosts))
+    deeds += _resisting(random.Random(f"{seed} removals"), hosts)
     return tuple(sorted(deeds, key=lambda deed: (deed.at, str(deed))))
 
 
@@ -150,6 +152,14 @@ def _urgent(chance: random.Random, number: int, hosts: list[str]) -> list[Deed]:
     submission = _used(chance, _submission(chance, number))
     urgent = {"priority": 90, "cluster_size": len(hosts), "cluster_mode": "multi-node", "cpu": "2", "fgpu": 0}
     return [replace(submission, at=_time(chance), values=tuple({**dict(submission.values), **urgent}.items()))]
+
+
+def _resisting(chance: random.Random, hosts: list[str]) -> list[Deed]:
+    """Return a time at which a host can remove nothing, or no files; mostly none."""
+    if chance.random() > 0.1:
+        return []
+    values = (("for_s", round(chance.uniform(5, 120), 2)), ("of", chance.choice(("all", "files"))))
+    return [Deed(_time(chance), REMOVALS_FAIL, chance.choice(hosts), values)]
 
 
 def _used(chance: random.Random, submission: Deed) -> Deed:

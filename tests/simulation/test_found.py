@@ -63,3 +63,14 @@ def test_a_launch_fails_for_good_where_all_other_agents_are_drained():
     )
     assert verdict.broken is None
     assert any("PREPARING → ERROR" in line for line in story(verdict))
+
+
+def test_files_of_a_launch_that_could_not_be_removed_are_removed_later():
+    """No report names them, and nobody came back for them: the session went on elsewhere."""
+    resists = [fault(1.0, "removals fail", host, for_s=60.0, of="files") for host in ("a1", "a2")]
+    verdicts = [
+        carried_out(*resists, fault(2.5 + tenths / 5, "container dies", "a1", exit_code=1, oom=False), submission())
+        for tenths in range(20)
+    ]
+    assert [verdict.broken for verdict in verdicts] == [None] * 20
+    assert any("PREPARING → PENDING" in line for verdict in verdicts for line in story(verdict))

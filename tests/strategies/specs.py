@@ -49,6 +49,9 @@ def specs(draw: st.DrawFn) -> SessionSpec:
     script = draw(st.just("#!/bin/sh\ntrue\n")) if command is None and draw(st.booleans()) else None
     is_batch = command is not None or script is not None
     gpu = draw(st.integers(0, 3))
+    mounted = draw(mounts())
+    written_to = [mount["target"] for mount in mounted if not mount["read_only"]]
+    log_file = st.none() | st.sampled_from([f"{target}/%x-%3a.log" for target in (*written_to, "/home/work/.logs")])
     names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
     return SessionSpec.model_validate(
         {
@@ -68,11 +71,15 @@ def specs(draw: st.DrawFn) -> SessionSpec:
             "gpu": gpu,
             "fgpu": 0 if gpu else draw(st.sampled_from((0, "0.25", 1, "3.5"))),
             "env": draw(st.dictionaries(names, texts(), max_size=3)),
-            "mounts": draw(mounts()),
+            "mounts": mounted,
             "priority": draw(st.integers(0, 100)),
             "time_limit": draw(st.none() | st.sampled_from((5, "90s", "1-12:00:00", "2h30m", "1:30:00"))),
             "resource_group": draw(st.sampled_from(("default", "gpu"))),
             "distributed_env": draw(st.booleans()),
+            "tasks": draw(st.sampled_from((None, 100, 100_000))),
+            "slurm_env": draw(st.booleans()),
+            "output": draw(log_file) if is_batch else None,
+            "error": draw(log_file) if is_batch else None,
             "requeue": draw(st.booleans()),
             "ssh_keys": draw(st.lists(st.just("ssh-ed25519 AAAA me@laptop"), max_size=1)),
             **draw(what_is_asked_of_time_and_place()),

@@ -10,7 +10,7 @@ from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import current_user, json_option, opened_service, warn_if_unworked
 from muster.cli.output import age, or_dash, print_json, print_table
 from muster.cli.progress import WaitedTooLongError
-from muster.core.agents.agent import Agent, Gpu
+from muster.core.agents.agent import Agent, Gpu, leftovers_line
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
 from muster.core.values.units import format_bytes, format_milli, timestamp
@@ -42,7 +42,12 @@ def show(name: str, as_json: bool) -> None:
         warn_if_unworked(service)
     if as_json:
         print_json(
-            {**AgentView.of(use).as_json(), "swarm": use.agent.report.swarm.model_dump(), "images": _images(use.agent)}
+            {
+                **AgentView.of(use).as_json(),
+                "swarm": use.agent.report.swarm.model_dump(),
+                "images": _images(use.agent),
+                "not_removed": [leftover.model_dump() for leftover in use.agent.report.leftovers or ()],
+            }
         )
         return
     for label, value in _facts(use).items():
@@ -113,6 +118,7 @@ def _facts(use: AgentOccupancy) -> dict[str, object]:
         "Since": f"{timestamp(since)} ({age(since)})" if since is not None else None,
         "Drained": use.agent.drain_reason,
         "Suspect": _suspect(use.agent),
+        "Not removed": leftovers_line(use.agent),
         "Observed": f"{timestamp(use.agent.observed_at)} ({age(use.agent.observed_at)} ago)",
         "Host": f"{report.hostname or '?'}, {report.os or '?'}",
         "Docker": report.docker.version,

@@ -52,7 +52,7 @@ def _print_agents(known: Sequence[AgentView]) -> None:
                 *(_free(agent, name) for name in ("cpu", "mem", "gpu", "fgpu")),
                 agent.kernels,
                 f"{age(agent.observed_at)} ago",
-                "; ".join(filter(None, (agent.problem, agent.suspect, _fgpu_problem(agent)))) or "-",
+                "; ".join(filter(None, (agent.problem, agent.suspect, _fgpu_problem(agent), _leftovers(agent)))) or "-",
             )
             for agent in known
         ],
@@ -62,6 +62,11 @@ def _print_agents(known: Sequence[AgentView]) -> None:
 def _fgpu_problem(agent: AgentView) -> str:
     """Return why its GPUs are not cut as the site wants it; empty if they are."""
     return f"fgpu: {agent.fgpu_problem}" if agent.fgpu_problem else ""
+
+
+def _leftovers(agent: AgentView) -> str:
+    """Return how much it cannot remove; empty if there is nothing."""
+    return f"{agent.leftovers} left of ended sessions: see `muster agent show {agent.id}`" if agent.leftovers else ""
 
 
 def _label(text: str) -> tuple[str, str]:

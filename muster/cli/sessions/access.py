@@ -1,4 +1,4 @@
-"""`logs`, `ssh`, `exec`."""
+"""`logs`, `ssh`, `exec`, `run`."""
 
 import os
 import shlex
@@ -17,10 +17,12 @@ from muster.cli.context import (
     opened_service,
     server_options,
     split_kernel,
+    unwarned_backend,
 )
 from muster.cli.sessions.server_ssh import written_config
 from muster.core.model.session import Kernel, Session, kernel_named
-from muster.core.values.errors import MusterError, NotFoundError
+from muster.core.spec.session_spec import MAX_TASKS
+from muster.core.values.errors import BadInputError, MusterError, NotFoundError
 from muster.service.reach.logs import LogRequest, agent_of
 from muster.service.reach.ssh_access import plain_ssh_command, ssh_config
 from muster.service.service import Service
@@ -88,7 +90,7 @@ def opened_programs(reference: str) -> "Iterator[KernelPrograms]":
     """Yield what starts programs in the kernel SESSION[:KERNEL], without the control node's database."""
     session, kernel = split_kernel(reference)
     with ExitStack() as stack:
-        with opened_backend() as backend:
+        with unwarned_backend() as backend:
             programs = stack.enter_context(backend.programs(session, kernel))
             note_session_ids([programs.session_id])
         yield programs
@@ -97,7 +99,7 @@ def opened_programs(reference: str) -> "Iterator[KernelPrograms]":
 def _ssh_by_server(reference: str, command: Sequence[str], *, print_only: bool) -> NoReturn:
     """Log in by the server, with the user's own key."""
     name, kernel = split_kernel(reference)
-    with opened_backend() as backend:
+    with unwarned_backend() as backend:
         access = backend.ssh_access(name)
         found = backend.details(name)
     kernels = {one.name: one.command for one in access.kernels}
@@ -118,6 +120,27 @@ def _become_ssh(words: list[str]) -> NoReturn:
         os.execvp("ssh", words)  # noqa: S606 - no shell is needed
     except FileNotFoundError:
         raise MusterError("there is no ssh on this machine; install openssh-client, or use `muster exec`") from None
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("reference", metavar="SESSION", shell_complete=complete_session)
+@click.option("--tasks", "-n", type=click.IntRange(1, MAX_TASKS), metavar="N", help="N processes over all kernels.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(reference: str, tasks: int | None, command: tuple[str, ...]) -> NoReturn:
+    """Run a command in every kernel of a session: `muster run train -- nvidia-smi`.
+
+    Lines of its output begin with the kernel's name. The highest of its exit codes is ours. Ctrl-C ends it everywhere.
+    Within the session `muster-run` does the same.
+    """
+    from muster.engine.command import run_in  # noqa: PLC0415 - the Docker SDK loads slowly
+
+    if split_kernel(reference)[1] is not None:
+        raise BadInputError(f"SESSION: {reference} is one kernel; use `muster exec {reference} -- COMMAND`")
+    count = () if tasks is None else ("-n", str(tasks))
+    with opened_programs(reference) as programs:
+        # Our end of its standard input stays open: by its end muster-run learns that we have gone.
+        words = ["muster-run", "--tied", *count, "--", *command]
+        raise click.exceptions.Exit(run_in(programs, words, terminal=False, reads_input=False))
 
 
 def _found(service: Service, reference: str) -> tuple[Session, Kernel]:

@@ -76,6 +76,7 @@ def _print_session(session: DetailsView) -> None:
         "Disk limit": f"{format_bytes(spec['disk'])} in each kernel" if spec["disk"] else None,
         "Command": spec["command"],
         "Folders": ", ".join(f"{f.owner}/{f.name}:{f.target}{':ro' if f.read_only else ''}" for f in session.folders),
+        "Own values": ", ".join(session.overridden_env),
         "After": _named(spec["after"], session.dependencies),
         "After ok": _named(spec["after_ok"], session.dependencies),
         "After any": _named(spec["after_any"], session.dependencies),

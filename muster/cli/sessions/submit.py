@@ -1,5 +1,6 @@
 """`submit`: a session spec from flags, a file, a job script, or all of them."""
 
+import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,13 +16,17 @@ from muster.cli.output import print_json
 from muster.cli.progress import follow
 from muster.cli.sessions.dry_run import print_dry_run
 from muster.cli.sessions.rows import name_of
+from muster.cli.sessions.slurm_scripts import drop_lost_logs, from_sbatch_lines
 from muster.cli.sessions.spec_files import variables_of, with_texts
 from muster.core.model.session import FINAL, Result, SessionState
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.values.errors import BadInputError
-from muster.service.sessions.views import SessionView, WaitView
+from muster.core.values.errors import BadInputError, NameTakenError
+from muster.service.backend import Backend
+from muster.service.sessions.views import SessionView, SubmittedView, WaitView
 
 _MARK = "#MUSTER"
+_SBATCH = "muster.sbatch"
+_TRIES = 3
 _ASSIGNMENTS = ("env", "labels")
 # `script` is a field too, but on the command line it is a path.
 _FLAGGED = {name for name, field in SessionSpec.model_fields.items() if isinstance(field.json_schema_extra, dict)}
@@ -139,7 +144,7 @@ def submit(
       muster submit --name lab --cluster-size 3 --cpu 2 --mem 4G
       muster submit --gpu 1 --time-limit 2h -- python train.py
       muster submit -f session.yml --priority 30
-      muster submit job.sh          (a script whose #MUSTER lines carry flags)
+      muster submit job.sh          (a script whose #MUSTER lines carry flags, or one for Slurm)
 
     A wrong spec gets all its errors in one answer, and nothing is queued.
     """
@@ -147,18 +152,21 @@ def submit(
     if schema:
         print_json(SessionSpec.model_json_schema(mode="validation"))
         return
-    spec = _merged(_from_file(file), _from_script(ctx.command, script), _given(ctx))
+    spec = _merged(_from_file(file), _from_script(ctx, script), _given(ctx))
     command = ctx.meta.get("muster.command")
     if command is not None:
         if not command:
             raise BadInputError("command: nothing stands behind --; write the command there")
         spec["command"] = shlex.join(command) if len(command) > 1 else command[0]
+    drop_lost_logs(spec, ctx.meta.get(_SBATCH, {}))
     spec.setdefault("ssh_keys", _public_keys(ssh_key_files))
     with opened_backend() as backend:
         if tries:
             note_no_change()
             ctx.exit(print_dry_run(backend.dry_run(spec, owner, count), as_json=as_json))
-        done = backend.submit(spec, owner, count)
+        done = _queued(
+            backend, spec, owner, count, may_rename=bool(ctx.meta.get(_SBATCH)) and ctx.params["name"] is None
+        )
         submitted, impossible = done.items, done.impossible
         note_sessions(submitted)
         if not (as_json and wait):
@@ -170,6 +178,18 @@ def submit(
             if as_json:
                 print_json(ended)
             ctx.exit(max(_exit_code(session) for session in ended))
+
+
+def _queued(
+    backend: Backend, spec: dict[str, Any], owner: str | None, count: int, *, may_rename: bool
+) -> SubmittedView:
+    """Queue the sessions. A script for Slurm may be submitted again while it runs: its name then gets an ending."""
+    for _ in range(_TRIES if may_rename else 0):
+        try:
+            return backend.submit(spec, owner, count)
+        except NameTakenError:
+            spec = {**spec, "name": f"{spec['name']}-{secrets.token_hex(2)}"}
+    return backend.submit(spec, owner, count)
 
 
 def _announce(submitted: Sequence[SessionView], *, quiet: bool, as_json: bool) -> None:
@@ -254,8 +274,8 @@ def _from_file(path: Path | None) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def _from_script(command: click.Command, path: Path | None) -> dict[str, Any]:
-    """Return the script's text, and the flags on its #MUSTER lines before its first command."""
+def _from_script(ctx: click.Context, path: Path | None) -> dict[str, Any]:
+    """Return the script's text, and the flags on its #MUSTER and #SBATCH lines before its first command."""
     if path is None:
         return {}
     try:
@@ -277,13 +297,14 @@ def _from_script(command: click.Command, path: Path | None) -> dict[str, Any]:
         elif line.strip() and not line.startswith("#"):
             break
     try:
-        context = command.make_context(f"{path}: {_MARK}", list(words))
+        context = ctx.command.make_context(f"{path}: {_MARK}", list(words))
     except click.UsageError as error:
         raise BadInputError(f"{path}: {error.format_message()}") from None
     given = _given(context)
     if len(given) == 0 and words:
         raise BadInputError(f"{path}: {_MARK} {shlex.join(words)} holds no flag of the session spec")
-    return {"name": path.stem, **given, "script": text}
+    sbatch = ctx.meta[_SBATCH] = from_sbatch_lines(path, text)
+    return {"name": path.stem, **_merged(sbatch, given), "script": text}
 
 
 def _public_keys(files: Sequence[Path]) -> list[str]:

@@ -43,7 +43,8 @@ class Gpu:
     that one kernel takes whole, with the `fraction` of its GPU that it is in thousandths.
 
     One in `quarantine` gets no new kernels; the text says why. So does that of a `warning`, which keeps none away.
-    `quarantined_by` has the symptoms' codes.
+    `quarantined_by` has the symptoms' codes. `context_bytes` is what a context costs, if that
+    was measured.
     """
 
     uuid: str
@@ -59,6 +60,7 @@ class Gpu:
     quarantine: str = ""
     quarantined_by: tuple[str, ...] = ()
     warning: str = ""
+    context_bytes: int | None = None
 
     @property
     def physical_uuid(self) -> str:
@@ -187,6 +189,13 @@ class Agent:
         return replace(self, state=AgentState.STALE) if is_stale else self
 
 
+def leftovers_line(agent: Agent) -> str:
+    """Return in one line what the agent could not remove at the last try, and why; empty if there is nothing."""
+    first, more = (agent.report.leftovers or ())[:1], len(agent.report.leftovers or ()) - 1
+    line = "".join(f"{leftover.name}: {leftover.error}" for leftover in first)
+    return " ".join(f"{line} (and {more} more)".split()) if more > 0 else " ".join(line.split())
+
+
 def agent_from_report(
     agent_id: str,
     report: Report,
@@ -244,9 +253,14 @@ def agent_from_report(
 def reported_again(
     before: Agent | None, agent_id: str, report: Report, inventory: Mapping[str, Any], now: float
 ) -> Agent:
-    """Return the agent that a report describes, with what its earlier reports have shown of its GPUs."""
+    """Return the agent that a report describes, with what its earlier reports have shown of its GPUs.
+
+    An observation's report has the leftovers of the last visit that had a manifest.
+    """
     if before is None:
         return agent_from_report(agent_id, report, inventory, now)
+    if report.leftovers is None and before.report.leftovers:
+        report = report.model_copy(update={"leftovers": before.report.leftovers})
     record = before.gpu_record.after(before.report.gpus, report, now)
     return agent_from_report(agent_id, report, inventory, now, record, before.gpu_accepted)
 
@@ -269,4 +283,5 @@ def _gpu(
         quarantine=health.quarantine,
         quarantined_by=health.codes,
         warning=health.warning,
+        context_bytes=gpu.context_bytes,
     )

@@ -24,11 +24,14 @@ _WHOLE_MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A share of one physical GPU: memory in bytes, compute in thousandths of the GPU."""
+    """A share of one physical GPU: memory in bytes, compute in thousandths of the GPU. `context_bytes`: what a context
+    costs there by measurement.
+    """
 
     uuid: str
     mem_bytes: int
     compute: int
+    context_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +175,12 @@ class Whole:
 
 def capped(shared: Shared, attributes: AgentAttributes, compute: FgpuCompute) -> Delta:
     """Return the libraries with a limits file."""
+    measured = [part.context_bytes for part in shared.parts if part.context_bytes is not None]
     lines = [
         "version 1",
         f"kernel {shared.kernel_id}",
         f"compute {compute}",
-        f"context_bytes {attributes.fgpu_context_bytes}",
+        f"context_bytes {max(measured, default=attributes.fgpu_context_bytes)}",
         *[f"gpu {part.uuid} {part.mem_bytes} {part.compute}" for part in shared.parts],
     ]
     return Delta(

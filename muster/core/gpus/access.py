@@ -24,7 +24,8 @@ def gpu_access(agent: Agent, kernel: Kernel) -> GpuAccess:
     if not gpus:
         return GpuAccess((), None, {})
     attributes = agent.attributes
-    parts = tuple(Part(g.uuid, g.mem_bytes, g.compute or 0) for g in gpus if g.mem_bytes is not None)
+    costs = {gpu.uuid: gpu.context_bytes for gpu in agent.gpus}
+    parts = tuple(Part(g.uuid, g.mem_bytes, g.compute or 0, costs.get(g.uuid)) for g in gpus if g.mem_bytes is not None)
     shared = Shared(kernel.id, parts, beside_whole=len(parts) < len(gpus))
     delta = PROVIDERS[attributes.fgpu_provider].delta(shared, attributes) if parts else Delta()
     access = GpuAccessEntry(

@@ -34,6 +34,8 @@ _TEMPLATES = {
     "ssh_config": "0644",
     "sshd_config": "0644",
     "hostfile": "0644",
+    "hydra_hosts": "0644",
+    "hosts": "0644",
 }
 
 
@@ -66,10 +68,16 @@ class LaunchPolicy:
     work_uid: int = 1000
     owner_uids: Mapping[str, int] = field(default_factory=dict)
     owner_uid_range: range | None = None
+    owner_gids: Mapping[str, int] = field(default_factory=dict)
+    unix_owners: bool = False
 
     def uid_of(self, owner: str) -> int:
         """Return the uid of an owner's kernels. Raises KeyError where each owner has one of their own, but not this."""
         return self.owner_uids[owner] if self.owner_uid_range else self.owner_uids.get(owner, self.work_uid)
+
+    def gid_of(self, owner: str) -> int:
+        """Return the gid of an owner's kernels: as their uid, unless they are a Unix user. Raises KeyError."""
+        return self.owner_gids.get(owner, self.uid_of(owner))
 
 
 def manifest(
@@ -205,7 +213,7 @@ def _kernel(
     cpus: str | None,
     files: Files,
 ) -> LaunchedKernel:
-    uid = policy.uid_of(session.owner)
+    uid, gid = policy.uid_of(session.owner), policy.gid_of(session.owner)
     gpus = gpu_access(agent, kernel)
     host_ip = agent.connection.publish_address
     sshd = PublishEntry(container_port=policy.sshd_port, host_ip=host_ip, host_port=policy.ssh_port_range)
@@ -215,7 +223,7 @@ def _kernel(
         image=kernel.image,
         command=("sh", "-c", kernel.command) if kernel.command else (),
         env=environment(session, kernel, policy.master_port),
-        user=UserEntry(name="work", uid=uid, gid=uid, home=HOME),
+        user=UserEntry(name="work", uid=uid, gid=gid, home=HOME),
         resources=ResourcesEntry(
             cpu_milli=kernel.slots.cpu,
             mem_bytes=kernel.slots.mem,
@@ -245,11 +253,17 @@ def _files(
     }
 
 
+def _mpi_slots(kernel: Kernel) -> int:
+    """Return how many processes MPI starts in a kernel: one for each GPU or share of one, else for each core."""
+    return kernel.slots.gpu or (1 if kernel.slots.fgpu else max(1, kernel.slots.cpu // 1000))
+
+
 def _login_files(session: Session, kernel: Kernel, keys: KeyPair, policy: LaunchPolicy, render: Render) -> Files:
     variables = {
         "session": session,
         "kernel": kernel,
         "hosts": [k.name for k in session.kernels],
+        "slots": {k.name: _mpi_slots(k) for k in session.kernels},
         "public_key": keys.public,
         "ssh_keys": session.spec.ssh_keys,
         "sshd_port": policy.sshd_port,

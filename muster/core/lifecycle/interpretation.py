@@ -13,7 +13,7 @@ from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.open_visits import step_of
-from muster.core.lifecycle.touch import spooled
+from muster.core.lifecycle.touch import RESISTING, spooled
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.snapshot import Snapshot
@@ -106,7 +106,7 @@ def _interpret_answers(
         if outcome.outcome == "stopped" and session_id not in snapshot.on_agents
     }
     ledger = replace(ledger, fetched=ledger.fetched | fetched)
-    ledger = ledger.with_spooled(_spooled(snapshot, ledger, reporting, answers))
+    ledger = ledger.with_resisting(_resisting(snapshot, ledger, reporting, answers))
     ledger = ledger.with_fences(answers).with_outcomes(outcomes)
     meaning = Interpretation(
         ledger,
@@ -125,17 +125,21 @@ def _interpret_answers(
     return _with_silent(snapshot, meaning, silent)
 
 
-def _spooled(
+def _resisting(
     snapshot: Snapshot, ledger: Ledger, reporting: Iterable[Agent], answers: Iterable[AgentAnswer]
 ) -> dict[str, frozenset[str]]:
-    """Return, by agent id, the last words that agents keep after a visit with a manifest."""
-    visits = {answer.agent_id: ledger.visits.find(answer.visit) for answer in answers}
+    """Return, by agent id, the last words and the leftovers that agents keep after a visit with a manifest."""
+    given = {answer.agent_id: answer for answer in answers}
     nothing_stops = replace(snapshot, sessions=())
-    return {
-        agent.id: words
-        for agent in reporting
-        if (visit := visits[agent.id]) is not None and visit.steps and (words := spooled(agent, nothing_stops))
-    }
+    found: dict[str, frozenset[str]] = {}
+    for agent in reporting:
+        visit, report = ledger.visits.find(given[agent.id].visit), given[agent.id].report
+        words = spooled(agent, nothing_stops) if visit is not None and visit.steps else frozenset()
+        if report is not None and report.leftovers:
+            words |= {RESISTING}
+        if words:
+            found[agent.id] = words
+    return found
 
 
 def _as_reported(snapshot: Snapshot, reporting: Iterable[Agent]) -> Snapshot:

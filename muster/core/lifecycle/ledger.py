@@ -131,12 +131,12 @@ class Ledger:
                 unclear |= {session_id: unclear[session_id] - {answer.agent_id} for session_id in fenced}
         return replace(self, unclear=unclear)
 
-    def with_spooled(self, spooled: Mapping[str, frozenset[str]]) -> "Ledger":
-        """Return the ledger with last words that wait for the next observation, by agent id.
+    def with_resisting(self, resisting: Mapping[str, frozenset[str]]) -> "Ledger":
+        """Return the ledger with last words and leftovers that wait for the next observation, by agent id.
 
-        Each stop leaves some behind; usually another visit comes by and takes them along.
+        Each stop leaves last words behind; usually another visit comes by and takes them along.
         """
-        tried = {agent_id: self.tried_on(agent_id) | words for agent_id, words in spooled.items()}
+        tried = {agent_id: self.tried_on(agent_id) | found for agent_id, found in resisting.items()}
         return replace(self, leftovers_tried={**self.leftovers_tried, **tried})
 
     def with_silent(self, began: Mapping[str, float], now: float) -> "Ledger":

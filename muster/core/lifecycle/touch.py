@@ -8,6 +8,9 @@ from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 
+# Of all that an agent could not remove, much is in no report: files, control groups.
+RESISTING = "what it could not remove"
+
 
 @dataclass(frozen=True, slots=True)
 class Touched:
@@ -72,7 +75,8 @@ def kept_for_gangs(snapshot: Snapshot, launchable: Collection[str], in_flight: C
 def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """Return what the agent's report shows and no session accounts for, or what a session lacks there.
 
-    Each is a container id, a network name, an old notice, a session's last words, or a kernel without its network.
+    Each is a container id, a network name, an old notice, a session's last words, a kernel without its network, or
+    RESISTING.
     """
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
@@ -83,6 +87,7 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     }
     found |= undelivered(agent, snapshot)
     found |= spooled(agent, snapshot)
+    found |= {RESISTING} if agent.report.leftovers else frozenset()
     found |= {f"network of {kernel.kernel_id}" for _, kernel in _cut_off(agent, snapshot)}
     for network in agent.report.networks:
         session = snapshot.on_agents.get(network.session_id)

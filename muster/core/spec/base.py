@@ -14,6 +14,8 @@ from muster.contract.values import printable
 from muster.core.spec.values import invalid
 
 MAX_LINE = 1024
+# In a validation's context: the fields that have errors, and are left out so that the others can be checked.
+LEFT_OUT = "left_out"
 MAX_ITEMS = 1000
 # Linux starts no program with a longer argument or variable (MAX_ARG_STRLEN), whose end is a NUL byte.
 MAX_ARGUMENT_BYTES = (128 << 10) - 1

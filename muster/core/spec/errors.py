@@ -1,15 +1,18 @@
 """Pydantic's errors as ours: every error of a spec at once, each with its field and its remedy."""
 
 import difflib
+import re
 import reprlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from muster.contract.values import printable
+from muster.core.spec.base import LEFT_OUT
 from muster.core.values.errors import FieldError, SpecError
 
 _MOST_ERRORS = 100
@@ -43,19 +46,62 @@ _KINDS: Mapping[str, tuple[str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Checked(Generic[_Model]):
+    """The valid part of some values, None where there is none, and all errors of the values.
+
+    `left_out` are the fields that have errors. What follows from their values is not checked.
+    """
+
+    part: _Model | None
+    errors: tuple[FieldError, ...] = ()
+    left_out: frozenset[str] = frozenset()
+
+
 def validated(model: type[_Model], values: Mapping[str, Any], now: datetime | None = None) -> _Model:
     """Return `values` as `model`; times such as 08:00 and now+1h are relative to `now`.
 
     Raises SpecError with every error that they have.
     """
-    try:
-        return model.model_validate(dict(values), context={} if now is None else {"now": now})
-    except ValidationError as error:
-        details = error.errors(include_url=False)
-        found = [item for detail in details[:_MOST_ERRORS] for item in _field_errors(model, detail)]
-        if len(details) > _MOST_ERRORS:
-            found.append(FieldError("spec", f"it has {len(details) - _MOST_ERRORS} more errors", "mend these first"))
-        raise SpecError(found) from None
+    found = checked(model, values, now)
+    if found.part is None or found.errors:
+        raise SpecError(found.errors)
+    return found.part
+
+
+def checked(model: type[_Model], values: Mapping[str, Any], now: datetime | None = None) -> Checked[_Model]:
+    """Return what is valid of `values` as `model`, and every error: of fields, and of the others that do not agree."""
+    errors: list[FieldError] = []
+    left_out: frozenset[str] = frozenset()
+    while True:
+        rest = {name: value for name, value in values.items() if name not in left_out}
+        context = {LEFT_OUT: left_out} if left_out else {}
+        try:
+            part = model.model_validate(rest, context=context if now is None else {**context, "now": now})
+        except ValidationError as error:
+            found = _errors_of(model, error)
+            errors += found
+            wrong = {root_field(item.field) for item in found} | {
+                str(item["loc"][0]) for item in error.errors() if item["loc"]
+            }
+            if not wrong & rest.keys():
+                return Checked(None, tuple(errors), left_out)
+            left_out |= wrong
+        else:
+            return Checked(part, tuple(errors), left_out)
+
+
+def _errors_of(model: type[BaseModel], error: ValidationError) -> list[FieldError]:
+    details = error.errors(include_url=False)
+    found = [item for detail in details[:_MOST_ERRORS] for item in _field_errors(model, detail)]
+    if len(details) > _MOST_ERRORS:
+        found.append(FieldError("spec", f"it has {len(details) - _MOST_ERRORS} more errors", "mend these first"))
+    return found
+
+
+def root_field(field: str) -> str:
+    """Return the field of the model that an error's field is a part of: `mounts` for `mounts[0].folder`."""
+    return re.split(r"[.\[]", field, maxsplit=1)[0]
 
 
 def _field_errors(model: type[BaseModel], detail: ErrorDetails) -> list[FieldError]:
@@ -76,7 +122,8 @@ def _field_error(model: type[BaseModel], detail: ErrorDetails) -> FieldError:
         near = difflib.get_close_matches(_clipped(str(detail["loc"][-1])), list(model.model_fields), n=1)
         hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(sorted(model.model_fields))}"
         return FieldError(field, "there is no such field", hint)
-    problem, remedy = _KINDS.get(kind, (f"is not valid: {detail['msg']}", "see `muster submit --schema`"))
+    where: str = getattr(model, "DOCUMENTED_IN", "`muster submit --schema`")
+    problem, remedy = _KINDS.get(kind, (f"is not valid: {detail['msg']}", f"see {where}"))
     return FieldError(field, f"{_shown(detail['input'])} {problem}", remedy.format(**context))
 
 

@@ -13,8 +13,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from muster.core.spec.apps import AppFields
-from muster.core.spec.base import MAX_ARGUMENT_BYTES, Argument, Bounds, SpecModel, flag
+from muster.core.spec.base import LEFT_OUT, MAX_ARGUMENT_BYTES, Argument, Bounds, SpecModel, flag
 from muster.core.spec.idle import IdleFields
+from muster.core.spec.log_files import LogFields
 from muster.core.spec.scheduling import SchedulingFields
 from muster.core.spec.startup import StartupFields
 from muster.core.spec.values import Bytes, Milli, assignments, invalid
@@ -22,6 +23,7 @@ from muster.core.values.errors import FieldError
 from muster.core.values.slots import Slots
 
 MAX_KERNELS = 1000
+MAX_TASKS = 100_000
 MAX_IMAGE = 1024
 MAX_MOUNTS = 100
 MAX_SCRIPT_BYTES = 1 << 20
@@ -129,7 +131,7 @@ class RoleSpec(SpecModel):
         return value
 
 
-class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, StartupFields):
+class SessionSpec(AppFields, FolderFields, IdleFields, LogFields, SchedulingFields, StartupFields):
     """The spec that a user submits."""
 
     NAMELESS: ClassVar[str] = ""
@@ -185,9 +187,9 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
     mem: Bytes = Field(
         default=1 << 30, description="memory of each kernel", json_schema_extra=flag("--mem", metavar="BYTES")
     )
-    shm: Bytes = Field(
-        default=64 << 20,
-        description="shared memory of each kernel, a part of its memory",
+    shm: Bytes | None = Field(
+        default=None,
+        description="shared memory of each kernel, a part of its memory; half of it if not given",
         json_schema_extra=flag("--shm", metavar="BYTES"),
     )
     disk: Bytes | None = Field(
@@ -225,6 +227,18 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
         default="agent",
         description="LOCAL_RANK counts the session's kernels on one agent, or is 0 in each kernel",
         json_schema_extra=flag("--local-rank"),
+    )
+    tasks: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TASKS,
+        description="processes that `muster-run` starts, over all kernels; one in each if not given",
+        json_schema_extra=flag("--tasks", metavar="N"),
+    )
+    slurm_env: bool = Field(
+        default=False,
+        description="set SLURM_JOB_ID, SLURM_PROCID, …, and provide srun; the default for scripts with #SBATCH lines",
+        json_schema_extra=flag("--slurm-env/--no-slurm-env"),
     )
     ssh_keys: Annotated[tuple[str, ...], Bounds(MAX_KEY_BYTES)] = Field(
         default=(), description="public keys that may log in to main1 from outside"
@@ -276,18 +290,24 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
         if info.context is None:
             # A stored spec was checked when it was submitted, and is not checked again (bounds: base.py).
             return self
-        errors = [
-            *self._command_errors(),
-            *self._size_errors(),
-            *self._resource_errors(),
-            *self._constraint_errors(),
-            *self._idle_errors(),
-            *self._app_errors(),
-            *self._startup_errors(),
-        ]
+        left_out: frozenset[str] = info.context.get(LEFT_OUT, frozenset())
+        errors = [error for about, found in self._disagreements() if not left_out & about for error in found]
         if errors:
             raise PydanticCustomError("disagreements", "the fields do not agree", {"errors": errors})
         return self
+
+    def _disagreements(self) -> Iterator[tuple[set[str], Iterator[FieldError]]]:
+        """Yield the errors of fields that do not agree, each kind with the fields that it follows from."""
+        command, size = {"type", "command", "script"}, {"roles", "cluster_size"}
+        yield command, self._command_errors()
+        yield size, self._size_errors()
+        yield {"tasks", *size}, self._task_errors()
+        yield {"cpu", "mem", "shm", "gpu", "fgpu", *size}, self._resource_errors()
+        yield {"agents", "exclude_agents"}, self._constraint_errors()
+        yield {"no_idle_check", "idle_timeout"}, self._idle_errors()
+        yield {"apps", "publish"}, self._app_errors()
+        yield {"secrets", "env", "input", *command}, self._startup_errors()
+        yield {"output", "error", "workdir", "mounts", "dot_folders", *command}, self._log_errors(HOME)
 
     def _command_errors(self) -> Iterator[FieldError]:
         commands = self.command is not None or self.script is not None
@@ -319,6 +339,13 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
                 "cluster_size",
                 f"{self.cluster_size} is more than the roles add up to",
                 "leave cluster_size out, or raise sub's replicas",
+            )
+
+    def _task_errors(self) -> Iterator[FieldError]:
+        kernels = sum(role.replicas for role in self.kernel_roles())
+        if self.tasks is not None and self.tasks < kernels <= MAX_KERNELS:
+            yield FieldError(
+                "tasks", f"{self.tasks} are less than the session's kernels, {kernels}", f"write {kernels} or more"
             )
 
     def _resource_errors(self) -> Iterator[FieldError]:
@@ -355,6 +382,7 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
             value = getattr(role, name)
             return getattr(self, name) if value is None else value
 
+        shm: int | None = own("shm")
         wants_no_gpu = role.fgpu is not None and role.gpu is None
         wants_no_fgpu = role.gpu is not None and role.fgpu is None
         return KernelRole(
@@ -362,7 +390,7 @@ class SessionSpec(AppFields, FolderFields, IdleFields, SchedulingFields, Startup
             replicas=role.replicas,
             image=own("image"),
             command=role.command,
-            shm=own("shm"),
+            shm=own("mem") // 2 if shm is None else shm,
             slots=Slots(
                 cpu=own("cpu"),
                 mem=own("mem"),

@@ -62,7 +62,7 @@ def _moment(value: object, info: ValidationInfo) -> float | None:
     """Return the moment. A text is understood relative to the validation context's `now` (`validated`)."""
     if value is None or (isinstance(value, float) and isfinite(value) and not info.context):
         return value
-    if not info.context:
+    if not info.context or "now" not in info.context:
         raise invalid(f"{value!r} is not in seconds since the epoch", "write a number such as 1795334400.0")
     try:
         return parse_moment(value, info.context["now"])

@@ -32,6 +32,8 @@ class RunUsage:
     ended_at: float
     kernels: int
     slots: Slots
+    array_id: str | None = None
+    array_name: str | None = None
     cpu_seconds: float | None = None
     gpu_seconds: float | None = None
     mem_peak_bytes: int | None = None
@@ -102,7 +104,8 @@ def usage_report(runs: Iterable[RunUsage], since: float, until: float, by: Seque
 
 
 def _keys(run: RunUsage, by: Sequence[str], day: str) -> tuple[str, ...]:
-    session = f"{run.session_name} {run.session_id[:8]}"
+    # The sessions of an array are one line, by the name and the id that stand for all of them.
+    session = f"{run.array_name or run.session_name} {(run.array_id or run.session_id)[:8]}"
     values = {"user": run.user, "project": run.project, "day": day, "session": session}
     return tuple(values[key] for key in by)
 

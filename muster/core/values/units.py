@@ -3,6 +3,7 @@
 For each there is a short form for people (`format_…`), and an exact one that gives the same value again (`exact_…`).
 """
 
+import math
 import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -135,6 +136,12 @@ def format_age(since: float, now: float) -> str:
 def format_seconds(seconds: float) -> str:
     """Return seconds to a tenth, for what is counted: `12.3 s`."""
     return f"{seconds:.1f} s"
+
+
+def format_hours(hours: float) -> str:
+    """Return hours to a hundredth, and shorter times to their first digit: `1.25`, `0.0003`."""
+    digits = 2 if hours == 0 or hours >= 0.01 else min(6, -math.floor(math.log10(hours)))
+    return f"{hours:,.{digits}f}"
 
 
 def parse_moment(value: object, now: datetime) -> float:

@@ -159,7 +159,8 @@ def _smaller(session: Session, name: str) -> list[int]:
             amounts = [_LEAST_CPU, 100, 250, 500, *range(step, amount, step)]
             return [cpu for cpu in amounts if cpu < amount]
         case "mem":
-            least = max(_LEAST_MEM, *(kernel.shm for kernel in session.kernels))
+            fixed = [shm for shm in (session.spec.shm, *(role.shm for role in session.spec.roles)) if shm is not None]
+            least = max(_LEAST_MEM, *fixed, 0)
             step = 1 << max(20, amount.bit_length() - 6)
             return [mem for mem in dict.fromkeys((least, *range(step, amount, step))) if least <= mem < amount]
         case _:

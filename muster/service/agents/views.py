@@ -50,6 +50,7 @@ class AgentView(View):
     unreachable_since: Moment | None
     suspect: str | None = Field(description="why it gets no new sessions for a while; null where launches go well")
     suspect_until: Moment | None
+    leftovers: int = Field(description="of ended sessions: the number of things that it could not remove yet")
     sessions: list[AgentSessionView]
 
     @classmethod
@@ -81,6 +82,7 @@ def agent_fields(use: AgentOccupancy, sees: Sees) -> dict[str, Any]:
         "unreachable_since": agent.unreachable_since,
         "suspect": agent.launch_record.reason or None,
         "suspect_until": agent.launch_record.suspect_until,
+        "leftovers": len(agent.report.leftovers or ()),
         "sessions": [AgentSessionView.of(session) for session in use.sessions if sees(session)],
     }
 

@@ -32,6 +32,11 @@ class UnixCallers:
         self._settings = settings
         self._lock = threading.Lock()
         self._uids: dict[str, int] = {}
+        self._servers_uid: int | None = None
+
+    def refuse_server(self, uid: int) -> None:
+        """Let the web server's own user be nobody: who took it over could come in by the socket as well."""
+        self._servers_uid = uid
 
     def admit(self, uid: int) -> str:
         """Return the secret of a new connection of this user. Raises TooManyConnectionsError."""
@@ -55,6 +60,8 @@ class UnixCallers:
         if uid is None:
             raise NoTokenError("the connection is closed")
         user = _owner_of(uid)
+        if uid == self._servers_uid:
+            raise NoTokenError(f"uid {uid} is the web server's own, who owns nothing; log in as a user of yours")
         return Token("", user, self._scope_of(user), created_at=0.0)
 
     def _scope_of(self, user: str) -> Scope:

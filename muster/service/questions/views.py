@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field
 
 from muster.core.agents.agent import Agent
+from muster.core.launch.environment import overridden_variables
 from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import GpuShare, Session, SessionState
 from muster.core.spec.session_spec import SessionSpec
@@ -50,6 +51,7 @@ class DetailsView(SessionView):
     apps: list[SessionAppView]
     use: list[KernelUsageView]
     story: list[StoryLineView]
+    overridden_env: list[str] = Field(default=[], description="what frameworks read and the spec's env says otherwise")
 
     @classmethod
     def of_details(cls, details: Details) -> Self:
@@ -62,6 +64,7 @@ class DetailsView(SessionView):
             apps=[SessionAppView.of(app) for app in details.apps],
             use=list(details.uses),
             story=[StoryLineView.of(line) for line in details.story],
+            overridden_env=overridden_variables(details.session),
         )
 
 

@@ -2,6 +2,7 @@
 
 import logging
 
+from muster.core.agents.agent import Agent, leftovers_line
 from muster.service.trouble import Trouble
 from muster.store.store import Store
 
@@ -16,6 +17,7 @@ class Journal:
         self._store = store
         self._written = store.last_event()
         self._agents: dict[str, Trouble] = {}
+        self._leftovers: dict[str, Trouble] = {}
 
     def write_changes(self) -> None:
         """Write the new lines of all stories, each once. Raises StoreUnavailableError."""
@@ -41,7 +43,12 @@ class Journal:
         """Write why an agent did not answer, unless that was said before."""
         self._agents.setdefault(agent_id, Trouble(log, logging.WARNING)).note(f"agent {agent_id}: {problem}")
 
-    def note_report(self, agent_id: str) -> None:
-        """Write that an agent answers again, if it did not."""
-        if (trouble := self._agents.pop(agent_id, None)) is not None:
-            trouble.over(f"agent {agent_id} answers again")
+    def note_report(self, agent: Agent) -> None:
+        """Write that an agent answers again, if it did not, and what it cannot remove, unless that was said before."""
+        if (trouble := self._agents.pop(agent.id, None)) is not None:
+            trouble.over(f"agent {agent.id} answers again")
+        if agent.report.leftovers:
+            trouble = self._leftovers.setdefault(agent.id, Trouble(log, logging.WARNING))
+            trouble.note(f"agent {agent.id} cannot remove {leftovers_line(agent)}")
+        elif (trouble := self._leftovers.pop(agent.id, None)) is not None:
+            trouble.over(f"agent {agent.id} has removed what it could not")

@@ -142,7 +142,7 @@ class QueueLoop:
                     facts.append(message)
         self._visited = any(isinstance(fact, VisitOver) and fact.error is None for fact in facts)
         for agent in self._worker.take(facts):
-            self._journal.note_report(agent.id)
+            self._journal.note_report(agent)
             self._on_report(agent)
         if facts:
             self._on_recorded()

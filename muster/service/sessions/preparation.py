@@ -1,18 +1,18 @@
 """New sessions before they are queued: specs resolved and checked, as the queue will keep them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from muster.core.model.apps import with_kinds
-from muster.core.model.folders import mounted_folders, qualified
+from muster.core.model.folders import MountedFolder, mounted_folders, qualified
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.notify.callback_hosts import check_callback
-from muster.core.spec.errors import validated
+from muster.core.spec.errors import checked, root_field
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError
 from muster.core.whatif.explain import HOPELESS
@@ -42,9 +42,15 @@ class SessionPreparation:
 
         Raises SpecError with every error of the spec, and BadInputError for an impossible count.
         """
-        resolved = self.resolved(spec, owner, now)
-        self._secrets.check(resolved, owner)
-        return _with_folders(self._store, new_sessions(resolved, owner, count, now))
+        store = self._store
+        resolved = self._resolved(
+            spec,
+            owner,
+            now,
+            lambda spec: self._secrets.check(spec, owner),
+            lambda spec: _check_folders(store, spec, owner),
+        )
+        return _with_folders(store, new_sessions(resolved, owner, count, now))
 
     def resolved(self, spec: Mapping[str, Any], owner: str, now: float) -> SessionSpec:
         """Return the spec as the queue keeps it. Raises SpecError.
@@ -52,17 +58,38 @@ class SessionPreparation:
         It has points in time for times, ids for dependencies, image references for the catalog's names, and the
         control node's key.
         """
+        return self._resolved(spec, owner, now)
+
+    def _resolved(
+        self, values: Mapping[str, Any], owner: str, now: float, *checks: Callable[[SessionSpec], None]
+    ) -> SessionSpec:
+        """Return the spec as the queue keeps it. Raises SpecError with the errors of all steps, and of `checks`."""
         local = datetime.fromtimestamp(now)  # noqa: DTZ006 - how far its zone is from UTC depends on the date
         settings = self._settings
-        checked = validated(SessionSpec, spec, local)
-        self._check_leave(checked, owner)
-        checked = with_ids_of_dependencies(checked, self._store, self._visible_owner)
-        checked = with_kinds(checked, settings.app_kinds(), settings.launch_policy().sshd_port)
-        checked = with_catalog_images(checked, settings, self._store, owner)
-        checked = with_site_bounds(checked, settings)
-        checked = with_disk_limit(checked, settings.disk_limit)
-        check_callback(checked, settings.allowed_callbacks)
-        return checked.model_copy(update={"ssh_keys": (*checked.ssh_keys, control_public_key(settings))})
+        apps = settings.app_kinds(), settings.launch_policy().sshd_port
+        steps: list[Callable[[SessionSpec], SessionSpec | None]] = [
+            lambda spec: self._check_leave(spec, owner),
+            lambda spec: with_ids_of_dependencies(spec, self._store, self._visible_owner),
+            lambda spec: with_kinds(spec, *apps),
+            lambda spec: with_catalog_images(spec, settings, self._store, owner),
+            lambda spec: with_site_bounds(spec, settings),
+            lambda spec: with_disk_limit(spec, settings.disk_limit),
+            lambda spec: check_callback(spec, settings.allowed_callbacks),
+            *checks,
+        ]
+        found = checked(SessionSpec, values, local)
+        errors, spec = list(found.errors), found.part
+        if spec is None:
+            raise SpecError(errors)
+        for step in steps:
+            try:
+                spec = step(spec) or spec
+            except SpecError as error:
+                # A field whose own value is wrong has its default here, of which nobody need hear.
+                errors += [item for item in error.errors if root_field(item.field) not in found.left_out]
+        if errors:
+            raise SpecError(errors)
+        return spec.model_copy(update={"ssh_keys": (*spec.ssh_keys, control_public_key(settings))})
 
     def _check_leave(self, spec: SessionSpec, owner: str) -> None:
         """Check what the site grants by owner. Raises SpecError."""
@@ -92,11 +119,19 @@ def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Sessio
     return {s.id: wait for s in sessions if (wait := waits.get(s.id)) and wait.code in HOPELESS}
 
 
+def _check_folders(store: Store, spec: SessionSpec, owner: str) -> None:
+    """Raises SpecError for mounts that are refused."""
+    _folders(store, spec, owner)
+
+
 def _with_folders(store: Store, new: Sequence[Session]) -> list[Session]:
     """Return new sessions of one owner and spec with the folders that they mount. Raises SpecError."""
     if not new:
         return []
-    spec, owner = new[0].spec, new[0].owner
-    named = [pair for mount in spec.mounts if (pair := qualified(mount.folder))]
-    mounted = mounted_folders(spec, owner, store.folders.mountable(owner, spec.project, named))
+    mounted = _folders(store, new[0].spec, new[0].owner)
     return [replace(session, folders=mounted) for session in new]
+
+
+def _folders(store: Store, spec: SessionSpec, owner: str) -> tuple[MountedFolder, ...]:
+    named = [pair for mount in spec.mounts if (pair := qualified(mount.folder))]
+    return mounted_folders(spec, owner, store.folders.mountable(owner, spec.project, named))

@@ -81,6 +81,8 @@ def serve(
                 log_as(service.settings.log_format)
                 if account is not None:
                     log.info("the web server is process %d, of user %s", server, account.pw_name)
+                if account is not None:
+                    service.unix_callers.refuse_server(account.pw_uid)
                 way_in = nullcontext() if local is None else UnixDoor(local, hand_over, service.unix_callers)
                 with service.served(), way_in:
                     Broker(service, None if account is None else (account.pw_uid, account.pw_gid)).serve(control)

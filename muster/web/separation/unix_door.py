@@ -40,7 +40,7 @@ def listening_socket(path: Path) -> socket.socket:
     except OSError as error:
         listener.close()
         raise BadInputError(
-            f"--socket: {path} cannot be served: {error.strerror or error}; name another, such as /run/muster/api.sock"
+            f"--socket: {path} cannot be served: {error.strerror or error}; name another, such as /run/muster-api.sock"
         ) from None
     except BadInputError:
         listener.close()

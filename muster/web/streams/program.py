@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, WebSocket, WebSocketDisconnect
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from starlette.websockets import WebSocketState
 
 from muster.core.values.errors import BadInputError, MusterError
 from muster.service.local_backend import LocalBackend
@@ -28,6 +29,7 @@ MAX_PROGRAMS = 400
 CHECK_S = 15.0
 _PIECE_BYTES = 32 << 10
 _FIRST_TIMEOUT_S = 20.0
+_LAST_TIMEOUT_S = 10.0
 _SERVICE_RESTART = 1012
 
 
@@ -111,7 +113,6 @@ class _Connection:
             await self._websocket.send_bytes(data)
         code = await run_in_threadpool(program.exit_code)
         await self._websocket.send_text(json.dumps({"exit_code": code}))
-        await self._websocket.close()
 
     async def _input(self, program: Program) -> None:
         while True:
@@ -186,6 +187,8 @@ async def _serve(websocket: WebSocket, backend: LocalBackend, session: str, kern
         programs.discard(connection)
     if connection.has_stopped:
         await websocket.close(_SERVICE_RESTART, "the server stops")
+    else:
+        await _close_after_reading(websocket)
 
 
 async def _refuse(websocket: WebSocket, error: MusterError) -> None:
@@ -198,4 +201,16 @@ async def _refuse(websocket: WebSocket, error: MusterError) -> None:
 async def _say(websocket: WebSocket, error: MusterError) -> None:
     said: dict[str, Any] = problem(error).model_dump()
     await websocket.send_text(json.dumps({"problem": said}))
+    await _close_after_reading(websocket)
+
+
+async def _close_after_reading(websocket: WebSocket) -> None:
+    """Let the client close: what it still sends, if nobody read it, could take our last word with it."""
+    if websocket.client_state is not WebSocketState.CONNECTED:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_TIMEOUT_S):
+            while (await websocket.receive())["type"] != "websocket.disconnect":
+                pass
+            return
     await websocket.close()

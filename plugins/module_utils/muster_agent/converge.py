@@ -11,6 +11,7 @@ from . import host_state, names
 from .differences import ABSENT
 from .engine import kernel_cgroup, overlay_networks
 from .engine.api import EngineApi, EngineError
+from .engine.attachment import HeldError
 from .engine.layer_limit import LayerLimits
 from .engine.removal import remove_container, remove_files, remove_network, remove_overlay
 from .gpus import fgpu_state
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 _MOST_THREADS = 64
 _LEAST_PATIENCE_S = 60
+# A report takes no more.
+_MOST_LEFTOVERS = 1_000
+_MOST_OF_AN_ERROR = 1_000
 _OUTCOMES = {LAUNCH: "started", RELEASE: "released", KEEP: "kept", STOP: "stopped"}
 
 
@@ -65,12 +69,14 @@ class Outcome(NamedTuple):
     """The outcome of a manifest.
 
     `sessions` lacks those of which only another look at the host can tell; `unclear` has a line for each of them.
+    `leftovers` says what was to be removed and is still there, and why; None where nothing was to be done.
     """
 
     sessions: list[dict[str, Any]]
     last_words: list[dict[str, Any]]
     differences: Differences
     unclear: list[str]
+    leftovers: list[dict[str, str]] | None = None
 
 
 def converge(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) -> Outcome:
@@ -181,6 +187,8 @@ class _Run:
         self._differences = differences_of(self._plan, observed)
         self._notices = notices.due_notices(manifest, observed.containers)
         notices.add_differences(self._differences, self._notices)
+        self._leftovers: dict[str, str] = {}  # what was to be removed -> why it is still there
+        self._held: set[str] = set()  # ids of sessions of which a container needs its files for its removal
 
     def outcome(self) -> Outcome:
         plan = self._plan
@@ -205,15 +213,19 @@ class _Run:
             # Last, since kernels that this very run removed may have been on them.
             list(removing.map(self._discard_network, plan.discarded_overlays))
         sessions = self._manifest.sessions
-        self._done("control groups", kernel_cgroup.sweep, self._cluster, {session.id for session in sessions})
+        self._sweep(failures)
         words = self._last_words(failures)
+        for stop in plan.stops:
+            if (failure := failures[stop.session.id]) is not None:
+                self._leave(f"session {stop.session.id}", _line_of(failure))
         unclear = {key: str(error) for key, error in failures.items() if isinstance(error, HalfReleasedError)}
         for failure in failures.values():
             if failure is not None and not isinstance(failure, (LaunchError, EngineError, OSError, HalfReleasedError)):
                 # A mistake of ours.
                 self._warn("".join(traceback.format_exception(type(failure), failure, failure.__traceback__)))
         results = [_session_result(s, failures.get(s.id)) for s in sessions if s.id not in unclear]
-        return Outcome(results, words, self._differences, sorted(unclear.values()))
+        leftovers = [{"name": name, "error": error} for name, error in sorted(self._leftovers.items())]
+        return Outcome(results, words, self._differences, sorted(unclear.values()), leftovers[:_MOST_LEFTOVERS])
 
     def _done(self, what: str, step: Callable[..., None], *arguments: object) -> bool:
         """Take a step that no session depends on. Warn if it fails; return whether it was done."""
@@ -223,6 +235,31 @@ class _Run:
             self._warn(f"{what}: {error}")
             return False
         return True
+
+    def _removed(self, what: str, step: Callable[..., None], *arguments: object) -> bool:
+        """Take a step that removes something. Note a leftover if it fails; return whether it was removed."""
+        try:
+            step(*arguments)
+        except (EngineError, OSError) as error:
+            self._leave(what, str(error))
+            self._warn(f"{what} cannot be removed: {error}")
+            return False
+        return True
+
+    def _leave(self, what: str, why: str) -> None:
+        self._leftovers[what] = " ".join(why.split())[:_MOST_OF_AN_ERROR]
+
+    def _sweep(self, failures: dict[str, BaseException | None]) -> None:
+        """Remove the control groups of sessions that have nothing here any more."""
+        kept = {session.id for session in self._manifest.sessions if not _is_gone(session, failures.get(session.id))}
+        try:
+            left = kernel_cgroup.sweep(self._cluster, kept)
+        except OSError as error:
+            self._leave("control groups", str(error))
+            self._warn(f"control groups: {error}")
+        else:
+            for name in left:
+                self._leave(f"control group {name}", "something is in it")
 
     def _last_words(self, failures: dict[str, BaseException | None]) -> list[dict[str, Any]]:
         """Return what is spooled. Where it cannot be read, the stop fails, so that it stays for another try."""
@@ -319,23 +356,31 @@ class _Run:
         list(pool.map(self._discard_container, plan.discarded_containers))
         list(pool.map(self._discard_network, plan.discarded_networks))
         for session_id, name in plan.discarded_keys:
-            if not self._done(f"files of session {session_id} cannot be removed", self._remove_files, session_id, name):
+            what = f"files of session {session_id}"
+            if session_id in self._held or not self._removed(what, self._remove_files, session_id, name):
                 self._differences.add(KEYS, f"{session_id}/{name}".rstrip("/"), PRESENT, PRESENT)
         for session_id in plan.discarded_spools:
-            what = f"last words of session {session_id} cannot be removed"
-            if not self._done(what, last_words.forget_words, self._cluster, session_id):
+            what = f"last words of session {session_id}"
+            if not self._removed(what, last_words.forget_words, self._cluster, session_id):
                 self._differences.add(WORDS, session_id, PRESENT, PRESENT)
 
     def _remove_files(self, session_id: str, kernel_name: str = "") -> None:
         remove_files(self._paths, session_id, kernel_name)
 
+    def _remove_container(self, seen: SeenContainer) -> None:
+        try:
+            remove_container(self._engine, seen.id)
+        except HeldError:
+            self._held.add(seen.session_id)
+            raise
+
     def _discard_container(self, seen: SeenContainer) -> None:
-        if not self._done(f"container {seen.name} cannot be removed", remove_container, self._engine, seen.id):
+        if not self._removed(f"container {seen.name}", self._remove_container, seen):
             self._differences.add(CONTAINERS, seen.name, described(seen), described(seen))
 
     def _discard_network(self, seen: SeenNetwork) -> None:
         remove = remove_overlay if seen.driver == names.OVERLAY else remove_network
-        if not self._done(f"network {seen.name} cannot be removed", remove, self._engine, seen.id):
+        if not self._removed(f"network {seen.name}", remove, self._engine, seen.id):
             self._differences.add(NETWORKS, seen.name, PRESENT, PRESENT)
 
     def _begin_stop(self, stop: Stop, pool: ThreadPoolExecutor) -> Future[BaseException | None]:
@@ -365,8 +410,10 @@ class _Run:
         What cannot be removed now has not begun, and never will: a later run removes it.
         """
         what = f"what is left of the launch of {launch.session.name}"
-        for step in (self._remove_containers_of, self._remove_files, self._remove_bridges_of):
-            self._done(what, step, launch.session.id)
+        self._removed(what, self._remove_containers_of, launch.session.id)
+        if launch.session.id not in self._held:
+            for step in (self._remove_files, self._remove_bridges_of):
+                self._removed(what, step, launch.session.id)
         retract_launch(self._differences, launch)
 
     def _remove_containers_of(self, session_id: str) -> None:
@@ -378,6 +425,13 @@ class _Run:
             network = names.SeenNetwork.from_list(entry)
             if network.driver != names.OVERLAY:
                 self._discard_network(network)
+
+
+def _is_gone(session: Session, failure: BaseException | None) -> bool:
+    """Return whether a session of the manifest has nothing here after the run: it was stopped, or its launch undone."""
+    if session.desired == STOP:
+        return failure is None
+    return session.desired == LAUNCH and failure is not None and not isinstance(failure, HalfReleasedError)
 
 
 def _pool(tasks: int) -> ThreadPoolExecutor:

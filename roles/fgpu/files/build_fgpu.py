@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Build the fGPU libraries on this host: `build_fgpu.py PATH DRIVER VERSION`, the sources as JSON on stdin.
 
-The tree is built beside PATH, checked with the real driver behind it, and its path is printed. The module
-versioned_tree then switches over to it. DRIVER is the directory in which the proxies look for the driver's libraries.
+The tree is built beside PATH, checked with the real driver behind it, and its path is printed. Its file CONTEXTS says
+what a context costs on each GPU of this host. The module versioned_tree then switches over to it. DRIVER is the
+directory in which the proxies look for the driver's libraries.
 Written for Python 3.9.
 """
 
@@ -16,10 +17,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from uuid import UUID
 
 from muster_agent.versioned_trees import new_tree
 
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+MOST_PROCESSES = 1024
 
 
 class FgpuBuildError(Exception):
@@ -34,6 +37,17 @@ class SymbolInfo(ctypes.Structure):
         ("base", ctypes.c_void_p),
         ("name", ctypes.c_char_p),
         ("address", ctypes.c_void_p),
+    )
+
+
+class ProcessUse(ctypes.Structure):
+    """NVML's structure of a process that uses a GPU."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used_bytes", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
     )
 
 
@@ -88,10 +102,47 @@ def origin(library: ctypes.CDLL, function: str) -> Path:
     return Path(os.fsdecode(found.file)).resolve()
 
 
+def context_costs(driver: Path) -> dict[str, int]:
+    """Return what a context costs on each GPU, by UUID, as NVML counts it.
+
+    Left out are GPUs that give this process no context, and all GPUs of a driver that does not count by process.
+    """
+    cuda, nvml = (ctypes.CDLL(str(driver / name)) for name in LIBRARIES)
+    costs: dict[str, int] = {}
+    count = ctypes.c_int()
+    if nvml.nvmlInit_v2() or cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return costs
+    for ordinal in range(count.value):
+        device, context, uuid = ctypes.c_int(), ctypes.c_void_p(), (ctypes.c_ubyte * 16)()
+        if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or cuda.cuDeviceGetUuid(uuid, device):
+            continue
+        if cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0:
+            name = f"GPU-{UUID(bytes=bytes(uuid))}"
+            used = own_use(nvml, name)
+            if used is not None:
+                costs[name] = used
+            cuda.cuDevicePrimaryCtxRelease_v2(device)
+    return costs
+
+
+def own_use(nvml: ctypes.CDLL, uuid: str) -> int | None:
+    """Return the GPU's memory that this process has; None if the driver does not say."""
+    device, count, uses = ctypes.c_void_p(), ctypes.c_uint(MOST_PROCESSES), (ProcessUse * MOST_PROCESSES)()
+    if nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device)):
+        return None
+    if nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), uses):
+        return None
+    # NVML gives -1 where it does not know the memory of a process.
+    own = [use.used_bytes for use in uses[: count.value] if use.pid == os.getpid() and use.used_bytes < 1 << 63]
+    return own[0] if own else None
+
+
 def build(path: Path, driver: Path, version: str, sources: dict[str, str]) -> Path:
     def fill(work: Path) -> Path:
         tree = make_tree(work, sources, str(driver), version)
         check(tree, driver)
+        (tree / "CONTEXTS").write_text(json.dumps(context_costs(driver)) + "\n")
+        (tree / "CONTEXTS").chmod(0o644)
         return tree
 
     return new_tree(path, fill)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Build the session runtime: openssh and busybox with their own C library, to be mounted into any image.
 
-`versions PATH ENTRYPOINT BUILDER` prints JSON: the text of VERSION of the runtime that is `present`, and of the one
+`versions PATH SCRIPTS BUILDER` prints JSON: the text of VERSION of the runtime that is `present`, and of the one
 that would be built from the packages that apt offers now (`offered`). Each may be null; without `offered` it then
-fails. `build PATH ENTRYPOINT BUILDER` builds that version beside PATH and prints its path. The module versioned_tree
+fails. `build PATH SCRIPTS BUILDER` builds that version beside PATH and prints its path. The module versioned_tree
 then switches over to it.
 
-ENTRYPOINT is the text of bin/entrypoint, in base64. BUILDER is a hash of this program, so that a changed one builds
-again. Nothing is installed on the host. Written for Python 3.9.
+SCRIPTS are the texts of the tree's own programs by their paths, as JSON in base64. BUILDER is a hash of this program,
+so that a changed one builds again. Nothing is installed on the host. Written for Python 3.9.
 """
 
 from __future__ import annotations
@@ -112,16 +112,13 @@ def dependency_names(fields: dict[str, str]) -> list[str]:
     return re.findall(r"(?:^|, |\| )([a-z0-9][a-z0-9+.-]+)", depends)
 
 
-def version_of(packages: dict[str, str], path: Path, entrypoint: bytes, builder: str) -> str:
+def version_of(packages: dict[str, str], path: Path, scripts: dict[str, str], builder: str) -> str:
     """Return the text of VERSION; its first line is sshd's version, and a hash of all that goes into the tree."""
     listing = "".join(f"{name}={packages[name]}\n" for name in sorted(packages))
     architecture = output_of("dpkg", "--print-architecture")
     inputs = hashlib.sha256()
-    for part in (
-        entrypoint,
-        *(text.encode() for text in (builder, str(path), architecture, listing)),
-    ):
-        inputs.update(hashlib.sha256(part).digest())
+    for part in (json.dumps(scripts, sort_keys=True), builder, str(path), architecture, listing):
+        inputs.update(hashlib.sha256(part.encode()).digest())
     upstream = re.sub(r"^\d+:|-[^-]*$", "", packages["openssh-server"])
     return f"openssh-{upstream}-{inputs.hexdigest()[:12]}\n{listing}"
 
@@ -161,9 +158,9 @@ def shared_libraries(root: Path) -> dict[str, Path]:
     return found
 
 
-def build_tree(root: Path, tree: Path, path: Path, entrypoint: bytes) -> None:
+def build_tree(root: Path, tree: Path, path: Path, scripts: dict[str, str]) -> None:
     """Copy the needed files from the unpacked packages into `tree`, which containers will find at `path`."""
-    for folder in ("bin", "sbin", "lib", "libexec"):
+    for folder in ("bin", "sbin", "lib", "libexec", "libexec/slurm"):
         (tree / folder).mkdir()
     patchelf = str(find(root, "usr/bin/patchelf"))
     dynamic = [binary for binary in copy_binaries(root, tree) if needed_by(patchelf, binary)]
@@ -181,7 +178,9 @@ def build_tree(root: Path, tree: Path, path: Path, entrypoint: bytes) -> None:
 
     for name in WRAPPED:
         script(tree / "bin" / name, f'#!{path}/bin/busybox sh\nexec {path}/libexec/{name} -S {path}/bin/ssh "$@"\n')
-    script(tree / "bin/entrypoint", entrypoint.decode().replace("@RUNTIME@", str(path)))
+    for name, text in scripts.items():
+        script(tree / name, text.replace("@RUNTIME@", str(path)))
+    (tree / "libexec/slurm/srun").symlink_to("../../bin/muster-run")
     for applet in output_of(str(tree / "bin/busybox"), "--list").split():
         link = tree / "bin" / applet
         if applet not in UNWANTED_APPLETS and not link.exists():
@@ -230,14 +229,14 @@ def script(file: Path, text: str) -> None:
     file.chmod(0o755)
 
 
-def build(path: Path, entrypoint: bytes, builder: str) -> Path:
+def build(path: Path, scripts: dict[str, str], builder: str) -> Path:
     packages = packages_with_libraries()
-    version = version_of(packages, path, entrypoint, builder)
+    version = version_of(packages, path, scripts, builder)
 
     def fill(work: Path) -> Path:
         tree = work / "tree"
         tree.mkdir()
-        build_tree(unpack(packages, work), tree, path, entrypoint)
+        build_tree(unpack(packages, work), tree, path, scripts)
         (tree / "VERSION").write_text(version)
         for file in (tree, *tree.iterdir()):
             file.chmod(0o755 if file.is_dir() else 0o644)  # set the modes whatever the umask
@@ -246,22 +245,27 @@ def build(path: Path, entrypoint: bytes, builder: str) -> Path:
     return new_tree(path, fill)
 
 
-def versions(path: Path, entrypoint: bytes, builder: str) -> None:
+def versions(path: Path, scripts: dict[str, str], builder: str) -> None:
     """Print the present and the offered version. Raises RuntimeBuildError after that if apt offers none."""
     answer: dict[str, str | None] = {"present": version_in(path), "offered": None}
     try:
-        answer["offered"] = version_of(packages_with_libraries(), path, entrypoint, builder)
+        answer["offered"] = version_of(packages_with_libraries(), path, scripts, builder)
     finally:
         sys.stdout.write(json.dumps(answer))
 
 
 def main() -> None:
-    command, path, entrypoint, builder = sys.argv[1], Path(sys.argv[2]), base64.b64decode(sys.argv[3]), sys.argv[4]
+    command, path, scripts, builder = (
+        sys.argv[1],
+        Path(sys.argv[2]),
+        json.loads(base64.b64decode(sys.argv[3])),
+        sys.argv[4],
+    )
     try:
         if command == "versions":
-            versions(path, entrypoint, builder)
+            versions(path, scripts, builder)
         else:
-            sys.stdout.write(str(build(path, entrypoint, builder)))
+            sys.stdout.write(str(build(path, scripts, builder)))
     except RuntimeBuildError as error:
         sys.exit(f"session runtime: {error}")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.lab.bring_up import bring_up, host_names, is_up
 from tests.lab.chaos.cluster import control_node_for_chaos
+from tests.lab.chaos.evidence import keep_evidence
 from tests.lab.chaos.run import play
 from tests.lab.chaos.schedule import schedule
 from tests.lab.conftest import HOSTS
@@ -39,12 +40,14 @@ def main(arguments: list[str]) -> int:
         directory = Path(tempfile.mkdtemp(prefix=f"muster-chaos-{seed}-"))
         with control_node_for_chaos(chosen, lab, directory) as node:
             played = play(chosen, lab, node)
+            if played.broken:
+                keep_evidence(lab, node, directory / "evidence")
         counts = f"{played.accepted} sessions, {played.refused} commands refused, {len(chosen.faults)} faults"
         verdict = "broken" if played.broken else "kept"
         sys.stdout.write(f"seed {seed}: {verdict}; {counts}; {time.monotonic() - begun:.0f} s\n")
         if played.broken:
             failed.append(seed)
-            lines = [str(chosen), *played.broken, f"the daemon's log is in {directory}"]
+            lines = [str(chosen), *played.broken, f"the daemon's log is in {directory}, and what all showed then"]
             sys.stdout.write("".join(f"  {line}\n" for text in lines for line in text.splitlines()))
         sys.stdout.flush()
     sys.stdout.write(f"{len(seeds) - len(failed)} of {len(seeds)} seeds kept all promises\n")

@@ -45,7 +45,8 @@ systemctl start docker.socket docker.service
 """
 _FILL = f"""
 mountpoint -q {_DIRECTORY} || exit 1
-cat /dev/zero >{_DIRECTORY}/filler
+# Of large pieces some room remains, in which a container's few files would lie.
+for size in 1M 4K 16; do dd if=/dev/zero bs=$size >>{_DIRECTORY}/filler; done
 [ "$(df --output=avail -B1 {_DIRECTORY} | tail -n 1)" -lt 65536 ]
 """
 

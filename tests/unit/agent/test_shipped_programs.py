@@ -1,5 +1,6 @@
 """Scripts that roles run on hosts bring the modules that they share, and need nothing of Muster's there."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -26,7 +27,7 @@ def test_the_detection_runs_where_nothing_of_musters_is(tmp_path):
 def test_the_runtimes_builder_says_what_is_there_where_nothing_of_musters_is(tmp_path):
     (tmp_path / "VERSION").write_text("made elsewhere")
     program = as_shipped("roles/session_runtime/files/build_runtime.py")
-    done = start(program, "versions", str(tmp_path), "", "builder")
+    done = start(program, "versions", str(tmp_path), base64.b64encode(b"{}").decode(), "builder")
     assert json.loads(done.stdout)["present"] == "made elsewhere"
     # If apt offers nothing, the program then fails in one line.
     assert "Traceback" not in done.stderr

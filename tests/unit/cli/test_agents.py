@@ -116,6 +116,16 @@ def test_a_drained_agent_is_drained_once_and_resumed_once(cluster):
     assert states()["a2"] == "ALIVE"
 
 
+def test_an_agent_that_cannot_remove_something_says_it(cluster):
+    left = [{"name": "network muster-1e9c", "error": "it is in use by task 5lxj"}, {"name": "files", "error": "busy"}]
+    cluster.save_agents([reporting(make_agent("a1"), leftovers=left)])
+    assert muster("agents").out.splitlines()[1].endswith("2 left of ended sessions: see `muster agent show a1`")
+    assert {agent["id"]: agent["leftovers"] for agent in muster("agents", "--json").json} == {"a1": 2, "a2": 0}
+    line = "Not removed: network muster-1e9c: it is in use by task 5lxj (and 1 more)"
+    assert line in muster("agent", "show", "a1").out.splitlines()
+    assert muster("agent", "show", "a1", "--json").json["not_removed"] == left
+
+
 def test_a_suspect_agent_says_why_and_until_when_and_is_resumed(cluster):
     failures = tuple(FailedLaunch(f"0000000{number}-0000", "ada") for number in (1, 2, 3))
     cluster.save_launch_records({"a1": LaunchRecord(failures, NOW, "launches of 3 sessions failed there in a row")})

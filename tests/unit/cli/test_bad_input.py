@@ -46,6 +46,9 @@ def test_all_errors_of_a_spec_come_one_to_a_line_and_nothing_is_queued():
         (["why", "nosuch"], "there is no session"),
         (["logs", "nosuch"], "there is no session"),
         (["exec", "nosuch", "--", "true"], "there is no session"),
+        (["run", "nosuch", "--", "true"], "there is no session"),
+        (["run", "a:sub1", "--", "true"], "a:sub1 is one kernel; use `muster exec a:sub1 -- COMMAND`"),
+        (["run", "a", "-n", "0", "--", "true"], "-n"),
         (["ssh", "nosuch"], "there is no session"),
         (["terminate", "nosuch"], "there is no session"),
         (["terminate"], "name one, or use --all"),
@@ -225,3 +228,53 @@ def test_a_catalog_that_cannot_be_read_is_one_line_and_what_needs_it_not_goes_on
     assert f"catalog {tmp_path / 'images.yml'} cannot be read" in answer.err
     for others in (("ls",), ("agents",), ("queue",)):
         assert muster(*others).code == 0
+
+
+@pytest.mark.parametrize("words", [["submit"], ["open"], ["cp"], ["simulate"], ["secret", "set"]])
+def test_examples_in_help_stand_on_lines_of_their_own(words):
+    lines = muster(*words, "-h").out.splitlines()
+    assert not any("\\b" in line for line in lines)
+    assert any(line.startswith(f"    muster {' '.join(words)} ") for line in lines)
+
+
+def test_all_errors_of_a_spec_come_at_once_nested_ones_and_those_of_the_site_too():
+    answer = muster(
+        *("submit", "--cpu", "lots", "--mount", "a:b:c:d", "--role", "ps:0", "--role", "w:1,cpu=many"),
+        *("--app", "nosuch", "--after-ok", "nobody", "--secret", "nothing", "--agent", "a", "--exclude-agent", "a"),
+        *("--callback", "http://127.0.0.1/", "--time-limit", "soon", "--mount", "someone/theirs"),
+    )
+    assert answer.code == 2
+    fields = [line.removeprefix("muster: ").split(":")[0] for line in answer.errors]
+    assert set(fields) == {
+        *("cpu", "mounts[0]", "roles[0].replicas", "roles[1].cpu", "time_limit"),
+        *("exclude_agents", "after_ok", "apps[0]", "callback", "secrets"),
+    }
+    assert nothing_queued()
+
+
+def test_nothing_is_said_of_what_follows_from_a_wrong_value():
+    answer = muster("submit", "--mem", "lots", "--shm", "4G", "--type", "batch", "--command", " ", "--tasks", "x")
+    fields = [line.removeprefix("muster: ").split(":")[0] for line in answer.errors]
+    assert fields == ["mem", "tasks", "command"]
+
+
+def test_settings_that_cannot_be_are_refused_all_at_once_and_doctor_sees_them(tmp_path):
+    path = tmp_path / "muster.yml"
+    path.write_text(
+        "ssh_port_range: 5-2\nfolders_root: srv/folders\nobserve_interval_s: often\n"
+        "scheduling: {backfill: perhaps}\npids: 100\npids: 200\ncluster: A B\n",
+        encoding="utf-8",
+    )
+    problems = [
+        "pids: it is given twice, again in line 6; give it once",
+        "folders_root: 'srv/folders' is not an absolute path; write a path that begins with /",
+        "ssh_port_range: '5-2' is no range of ports; write 30000-32767, for example",
+    ]
+    answer = muster("ls")
+    assert answer.code == 2
+    assert {f"muster: {path}: {problem}" for problem in problems} < set(answer.errors)
+    assert len(answer.errors) == 6
+    assert "; see the table of settings in docs/operations.md" in answer.err
+    told = muster("doctor")
+    assert told.code != 0
+    assert all(problem in told.out for problem in problems)

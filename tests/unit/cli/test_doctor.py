@@ -2,8 +2,8 @@
 
 import pytest
 
-from muster.cli.doctor import encryption_finding
-from tests.strategies.agents import make_agent
+from muster.cli.doctor import encryption_finding, gpu_findings
+from tests.strategies.agents import make_agent, reporting
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,15 @@ def test_traffic_between_agents_in_the_clear_is_a_finding_unless_the_site_decide
     finding = encryption_finding(agent)
     assert finding.ok is ok
     assert finding.found.startswith(found)
+
+
+def test_gpus_that_are_sick_or_that_running_containers_can_lose_are_findings():
+    agent = make_agent(gpus=2, units_per_gpu=2)
+    assert [(finding.check, finding.ok) for finding in gpu_findings("agent a1", agent)] == [("agent a1: fgpu", True)]
+    sick, well = agent.report.model_dump(mode="json")["gpu_health"]
+    sick["recovery"] = "reset of the GPU"
+    troubled = reporting(agent, gpu_health=[sick, well], gpu_unlinked=["/dev/nvidia0"])
+    links, _, gpu = gpu_findings("agent a1", troubled)
+    assert (links.check, links.ok) == ("agent a1: GPU devices", False)
+    assert links.found == "/dev/nvidia0: lost to running containers at a `systemctl daemon-reload`"
+    assert (gpu.check, gpu.ok, gpu.found) == ("agent a1: GPU 0", False, "the driver asks for: reset of the GPU")

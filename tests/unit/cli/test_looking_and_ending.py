@@ -131,7 +131,12 @@ def test_cancel_of_an_array_cancels_what_is_pending_and_leaves_the_rest(store):
 
 def test_commands_for_one_session_say_how_to_name_one_of_an_array():
     queued("train", "0-3")
-    for command in (["show", "train"], ["logs", "train"], ["exec", "train", "--", "true"]):
+    for command in (
+        ["show", "train"],
+        ["logs", "train"],
+        ["exec", "train", "--", "true"],
+        ["run", "train", "--", "true"],
+    ):
         answer = muster(*command)
         said = "muster: 'train' is an array of 4 sessions; name one of them, such as train-0"
         assert (answer.code, answer.errors) == (2, [said])
@@ -197,7 +202,9 @@ def test_cancel_of_a_session_that_is_placed_points_to_terminate(store):
     assert muster("terminate", "a").out == "a is TERMINATING\n"
 
 
-@pytest.mark.parametrize("command", [["logs", "a"], ["exec", "a", "--", "true"], ["ssh", "a"]])
+@pytest.mark.parametrize(
+    "command", [["logs", "a"], ["exec", "a", "--", "true"], ["run", "a", "--", "true"], ["ssh", "a"]]
+)
 def test_commands_that_need_containers_say_that_there_are_none(command):
     submitted("--name", "a")
     answer = muster(*command)

@@ -290,3 +290,72 @@ def test_local_rank_is_chosen_by_a_flag(store):
     refused = muster("submit", *gang, "--local-rank", "session")
     assert (refused.code, len(refused.errors)) == (2, 1)
     assert refused.errors == ["muster: local_rank: 'session' is none of the choices; write 'agent' or 'kernel'"]
+
+
+# Scripts for Slurm
+
+
+SBATCH = """#!/bin/bash
+#SBATCH --job-name=train
+#SBATCH --nodes=2 --ntasks-per-node=4
+#SBATCH --mem=2G
+#SBATCH --mail-type=END
+#SBATCH --output=logs/%x-%j.out
+srun python train.py
+"""
+
+
+def test_a_script_for_slurm_is_queued_with_what_its_lines_say(script):
+    answer = muster("submit", script(SBATCH), "--mount", "logs", "--json")
+    (session,) = answer.json
+    spec = session["spec"]
+    assert (session["name"], session["cluster_size"], session["type"]) == ("train", 2, "batch")
+    assert (spec["cpu"], spec["mem"], spec["tasks"], spec["slurm_env"]) == ("4000m", 2 << 30, 8, True)
+    assert (spec["script"], spec["output"]) == (SBATCH, "logs/%x-%j.out")
+    (warning,) = answer.errors
+    assert warning.startswith("muster: ")
+    assert warning.endswith("/job.sh: without their effect in Slurm (docs/slurm.md): --mail-type")
+
+
+def test_muster_lines_and_flags_win_over_sbatch_lines(script):
+    path = script(
+        "#!/bin/sh\n#MUSTER --cpu 2 -e A=1\n#SBATCH -c 8 --mem=4G --export=A=0,B=0\n#SBATCH -J slurm\nsrun true\n"
+    )
+    session = submitted(path, "--mem", "1G", "--no-slurm-env")
+    spec = session["spec"]
+    assert (session["name"], spec["cpu"], spec["mem"]) == ("slurm", "2000m", 1 << 30)
+    assert (spec["env"], spec["slurm_env"]) == ({"A": "1", "B": "0"}, False)
+
+
+def test_a_log_file_of_an_sbatch_line_needs_a_folder_and_one_of_a_flag_must_have_it(script):
+    answer = muster("submit", script(SBATCH), "--json")
+    assert answer.json[0]["spec"]["output"] is None
+    assert answer.errors[-1] == (
+        "muster: logs/%x-%j.out: in no data folder, so the output is in `muster logs` alone;"
+        " mount one for it: --mount FOLDER"
+    )
+    answer = muster("submit", "--output", "logs/%x", "--name", "mine", "--", "true")
+    assert answer.code == 2
+    assert answer.err == (
+        "muster: output: 'logs/%x' is in no data folder that can be written to; mount one, as in"
+        " --mount logs --output logs/%x.log, or read `muster logs`\n"
+    )
+
+
+def test_a_script_for_slurm_with_errors_names_their_lines_and_queues_nothing(script):
+    path = script("#!/bin/sh\n#SBATCH --nodes=x\n\n#SBATCH --time=y\ntrue\n")
+    answer = muster("submit", path)
+    assert answer.code == 2
+    nodes, limit = answer.errors
+    assert nodes == f"muster: {path}: line 2: --nodes: 'x' is no number of nodes; write a number such as 4"
+    assert limit.startswith(f"muster: {path}: line 4: --time: 'y' is not a span of time; write minutes")
+    assert nothing_queued()
+
+
+def test_a_script_for_slurm_can_be_submitted_again_while_it_runs(script):
+    path = script("#!/bin/sh\n#SBATCH -J train\ntrue\n")
+    assert submitted(path)["name"] == "train"
+    again = submitted(path)["name"]
+    assert again.startswith("train-")
+    assert len(again) == len("train-0000")
+    assert muster("submit", path, "--name", "train").code == 2

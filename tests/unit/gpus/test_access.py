@@ -86,6 +86,17 @@ def test_a_part_of_a_gpu_is_capped_by_the_libraries_and_takes_turns():
     assert got.files == {"fgpu": limits}
 
 
+def test_a_context_costs_what_was_measured_on_the_gpu():
+    """Where nothing was measured, the inventory says it."""
+    agent = an_agent(fgpu_context_bytes="1M")
+    first, second = agent.gpus
+    other = GpuShare("GPU-a1-1", 500, whole=False)
+    measured = replace(agent, gpus=(replace(first, context_bytes=528 << 20), replace(second, context_bytes=400 << 20)))
+    assert f"\ncontext_bytes {528 << 20}\n" in accesses(measured, QUARTER, other).files["fgpu"]
+    assert f"\ncontext_bytes {400 << 20}\n" in accesses(measured, other).files["fgpu"]
+    assert "\ncontext_bytes 1048576\n" in accesses(agent, QUARTER, other).files["fgpu"]
+
+
 def test_whole_gpus_are_given_as_they_are():
     got = accesses(an_agent(), WHOLE)
     assert [(gpu.uuid, gpu.mem_bytes, gpu.compute) for gpu in got.gpus] == [("GPU-a1-1", None, None)]

@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.launch.environment import environment
+from muster.core.launch.environment import environment, overridden_variables
 from muster.core.model.session import Session
 from tests.properties import examples
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.specs import specs
 
 ROOT = Path(__file__).parents[3]
-DISTRIBUTED = {"WORLD_SIZE", "WORLD_RANK", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"}
+DISTRIBUTED = {
+    *("WORLD_SIZE", "WORLD_RANK", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"),
+    *("JAX_COORDINATOR_ADDRESS", "PDSH_RCMD_TYPE"),
+}
 
 
 def environments(session: Session, master_port: int = 12345) -> dict[str, dict[str, str]]:
@@ -42,6 +45,8 @@ def test_a_lone_kernel_does_not_look_like_a_distributed_job():
             "BACKENDAI_CLUSTER_IDX": "1",
             "BACKENDAI_CLUSTER_REPLICAS": "main:1",
             "BACKENDAI_CLUSTER_LOCAL_RANK": "0",
+            "MUSTER_RESTARTS": "0",
+            "OMP_NUM_THREADS": "1",
         }
     }
 
@@ -49,7 +54,7 @@ def test_a_lone_kernel_does_not_look_like_a_distributed_job():
 def test_a_session_of_an_array_knows_which_one_it_is():
     session = running(array="0-9:3%2", array_id="1a2b", array_index=6)
     variables = environments(session)["main1"]
-    assert {name: value for name, value in variables.items() if name.startswith("MUSTER_")} == {
+    assert {name: value for name, value in variables.items() if name.startswith("MUSTER_ARRAY")} == {
         "MUSTER_ARRAY_ID": "1a2b",
         "MUSTER_ARRAY_INDEX": "6",
         "MUSTER_ARRAY_SIZE": "4",
@@ -70,6 +75,8 @@ def test_a_gang_of_three_on_one_agent():
         "BACKENDAI_CLUSTER_IDX": "2",
         "BACKENDAI_CLUSTER_REPLICAS": "main:1,sub:2",
         "BACKENDAI_CLUSTER_LOCAL_RANK": "2",
+        "MUSTER_RESTARTS": "0",
+        "OMP_NUM_THREADS": "1",
         "WORLD_SIZE": "3",
         "WORLD_RANK": "2",
         "RANK": "2",
@@ -78,6 +85,8 @@ def test_a_gang_of_three_on_one_agent():
         "MASTER_PORT": "12345",
         "TF_CONFIG": '{"cluster": {"worker": ["main1:12345", "sub1:12345", "sub2:12345"]}, '
         '"task": {"type": "worker", "index": 2}}',
+        "JAX_COORDINATOR_ADDRESS": "main1:12345",
+        "PDSH_RCMD_TYPE": "ssh",
     }
     assert environments(session)["main1"]["BACKENDAI_KERNEL_ID"] == session.id
     assert [env["RANK"] for env in environments(session).values()] == ["0", "1", "2"]
@@ -114,11 +123,27 @@ def test_the_mode_is_the_placed_one_not_the_requested_one():
     assert environments(running(cluster_mode="multi-node"))["main1"]["BACKENDAI_CLUSTER_MODE"] == "single-node"
 
 
-def test_a_users_variables_are_there_and_lose_against_ours():
-    session = running(cluster_size=2, env={"RANK": "99", "MASTER_ADDR": "elsewhere", "BATCH_SIZE": "64"})
-    assert {name: env["RANK"] for name, env in environments(session).items()} == {"main1": "0", "sub1": "1"}
-    assert environments(session)["sub1"]["MASTER_ADDR"] == "main1"
-    assert environments(session)["sub1"]["BATCH_SIZE"] == "64"
+def test_a_users_variables_replace_what_frameworks_read_and_nothing_else():
+    env = {"MASTER_PORT": "29500", "OMP_NUM_THREADS": "7", "BACKENDAI_CLUSTER_SIZE": "9", "MUSTER_RESTARTS": "8"}
+    session = running(cluster_size=2, env={**env, "BATCH_SIZE": "64"})
+    for found in environments(session).values():
+        assert (found["MASTER_PORT"], found["OMP_NUM_THREADS"], found["BATCH_SIZE"]) == ("29500", "7", "64")
+        assert (found["BACKENDAI_CLUSTER_SIZE"], found["MUSTER_RESTARTS"]) == ("2", "0")
+    assert overridden_variables(session) == ["MASTER_PORT", "OMP_NUM_THREADS"]
+
+
+@pytest.mark.parametrize(
+    ("values", "threads"),
+    [({"cpu": 8}, "8"), ({"cpu": 0.5}, "1"), ({"cpu": 8, "tasks": 3}, "2"), ({"cpu": 2.5, "cluster_size": 2}, "2")],
+)
+def test_openmp_starts_as_many_threads_as_a_process_has_cores(values, threads):
+    assert {env["OMP_NUM_THREADS"] for env in environments(running(**values)).values()} == {threads}
+
+
+def test_a_session_that_was_queued_again_knows_how_often():
+    session = running(requeues=2, slurm_env=True)
+    assert environments(session)["main1"]["MUSTER_RESTARTS"] == "2"
+    assert environments(session)["main1"]["SLURM_RESTART_COUNT"] == "2"
 
 
 def test_a_users_variables_stand_where_ours_are_left_out():

@@ -13,7 +13,7 @@ from muster.keys import make_key_pair
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 
-NAMES = ("authorized_keys", "known_hosts", "ssh_config", "sshd_config", "hostfile")
+NAMES = ("authorized_keys", "known_hosts", "ssh_config", "sshd_config", "hostfile", "hydra_hosts", "hosts")
 
 
 def files_of(session: Session, templates: Templates) -> dict[str, str]:
@@ -37,8 +37,20 @@ def test_the_files_let_every_kernel_into_every_other_without_a_question(session)
     assert files["known_hosts"].splitlines() == [f"[main1]:2200 {public}", f"[sub1]:2200 {public}"]
     assert "Host main1 sub1\n" in files["ssh_config"]
     assert files["hostfile"].splitlines() == ["main1 slots=2", "sub1 slots=2"]
+    assert files["hydra_hosts"].splitlines() == ["main1:2", "sub1:2"]
+    assert files["hosts"].splitlines() == ["main1", "sub1"]
     assert files["id_ed25519"].startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
     assert all(text.endswith("\n") for text in files.values())
+
+
+@pytest.mark.parametrize(
+    ("resources", "slots"),
+    [({"cpu": 4}, 4), ({"cpu": 0.5}, 1), ({"cpu": 4, "fgpu": 0.5}, 1), ({"cpu": 4, "gpu": 2}, 2)],
+)
+def test_mpi_starts_a_process_for_each_gpu_or_else_for_each_core(resources, slots):
+    made = replace(placed_on(make_session(**resources), "a1", state=SessionState.PREPARING), step=LaunchStep.STARTING)
+    files = files_of(made, Templates())
+    assert (files["hostfile"], files["hydra_hosts"]) == (f"main1 slots={slots}\n", f"main1:{slots}\n")
 
 
 def test_a_private_key_is_not_shown_with_its_pair():

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from muster.core.agents.agent import leftovers_line
 from muster.core.values.errors import AnsibleFailedError
 from muster.service.queue.loop import Nudge
 from muster.service.trouble import Trouble
@@ -63,6 +64,20 @@ def test_an_agent_that_stays_away_is_one_line_and_its_return_another(node, lines
         eventually(lambda: ("INFO", "agent a2 answers again") in lines())
     about = [(level, text) for level, text in lines() if text.startswith("agent ")]
     assert [level for level, _ in about] == ["WARNING", "INFO"]
+
+
+def test_what_an_agent_cannot_remove_is_one_line_and_its_removal_another(node, lines, agents):
+    agents[0].resists, agents[0].leftover_files = True, "files of session 6f1c"
+    node.submit()
+    with daemon(node, Lock(), interval_s=0.05):
+        eventually(lambda: len(node.gateway.manifests) > 4)
+        (shown,) = (agent for agent in node.store.agents() if agent.id == "a1")
+        agents[0].resists = False
+        eventually(lambda: ("INFO", "agent a1 has removed what it could not") in lines())
+    said = "agent a1 cannot remove files of session 6f1c: it is busy"
+    assert next((level, text) for level, text in lines() if text.startswith("agent ")) == ("WARNING", said)
+    assert [text for _, text in lines()].count(said) == 1
+    assert leftovers_line(shown) == "files of session 6f1c: it is busy"
 
 
 def test_a_failure_of_ansible_is_not_repeated_at_each_observation(node, lines):

@@ -90,6 +90,24 @@ def test_leftovers_that_resist_are_tried_once_for_each_observation(node, agents)
     assert list(agents[0].containers) == [session.id]
 
 
+def test_what_no_report_names_is_tried_again_until_it_is_removed(node, agents):
+    node.submit()
+    agents[0].resists, agents[0].leftover_files = True, "files of session 6f1c"
+    node.run()
+    (session,) = node.gateway.manifests[-1]["a1"]["sessions"]
+    assert session["desired"] == "launch"
+    tried = len(node.gateway.manifests)
+    node.run(observe=False)
+    assert len(node.gateway.manifests) == tried, "the next observation is soon enough"
+    node.run()
+    assert len(node.gateway.manifests) == tried + 1
+    agents[0].resists = False
+    node.run()
+    assert len(node.gateway.manifests) == tried + 2
+    node.run()
+    assert len(node.gateway.manifests) == tried + 2
+
+
 def test_leftovers_that_resist_hold_up_nothing(node, agents):
     session = node.submit()
     node.run()

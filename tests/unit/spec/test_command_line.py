@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from muster.cli.sessions import submit as submit_module
 from muster.core.spec.command_line import FILE, submit_command
 from muster.core.spec.errors import validated
-from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.session_spec import HOME, SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.units import exact_bytes, exact_duration, exact_milli, parse_bytes, parse_duration, parse_milli
 from tests.command_line import muster
@@ -52,8 +52,9 @@ def _specs(draw: st.DrawFn) -> SessionSpec:
     if "roles" in more:
         base |= {"cluster_size": None}
     merged = {**base, **more}
-    without_input = SessionSpec.model_validate({**merged, "input": None})
-    # Other roles may make it an interactive session, which reads none.
+    merged |= dict.fromkeys(SessionSpec.model_validate(merged).lost_logs(HOME))
+    without_input = SessionSpec.model_validate({**merged, "input": None, "output": None, "error": None})
+    # Other roles may make it an interactive session, which reads none and writes no files.
     return SessionSpec.model_validate(merged) if without_input.is_batch else without_input
 
 

@@ -111,3 +111,13 @@ def test_a_run_over_midnight_counts_on_both_days_and_its_wait_on_the_first():
 def test_a_run_without_length_counts_with_all_that_it_used():
     (line,) = usage_report([run_of(ended=MIDNIGHT)], MIDNIGHT, MIDNIGHT + 1, [])
     assert (line.totals.sessions, line.totals.cpu_hours_allocated, line.totals.cpu_hours_used) == (1, 0.0, 0.5)
+
+
+def test_the_sessions_of_an_array_are_one_line():
+    array = [
+        run_of(f"s{number}", session_name=f"sweep-{number}", array_id="abcdefgh-1", array_name="sweep")
+        for number in range(3)
+    ]
+    (line, other) = usage_report([*array, run_of("t1234567-8")], MIDNIGHT, MIDNIGHT + DAY, ["session"])
+    assert (line.keys, line.totals.sessions) == (("sweep abcdefgh",), 3)
+    assert other.keys == ("t1234567-8 t1234567",)

@@ -14,6 +14,7 @@ from muster.core.values.units import (
     format_age,
     format_bytes,
     format_duration,
+    format_hours,
     format_minute,
     format_moment,
     format_seconds,
@@ -124,3 +125,11 @@ def test_an_exact_moment_is_read_as_the_same_moment(seconds):
 )
 def test_each_form_is_written_in_one_way(text, expected):
     assert text == expected
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [(0, "0.00"), (1234.5, "1,234.50"), (0.5, "0.50"), (0.01, "0.01"), (0.0042, "0.004"), (1e-5, "0.00001")],
+)
+def test_short_hours_keep_their_first_digit(hours, text):
+    assert format_hours(hours) == text

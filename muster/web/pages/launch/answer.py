@@ -73,13 +73,22 @@ def preview_of(form: LaunchForm, choices: LaunchChoices, dry_run: RunDry) -> Pre
     picture, text = None, None
     try:
         values, count = values_of(form), form.sessions
-        spec = validated(SessionSpec, values, now)
+        spec = _spec(values, now, dry_run)
         picture = picture_of(spec, choices.groups.get(spec.resource_group))
         text = _as_text(spec, form, count)
         tried = min(count, MAX_TRIED)
         return Preview(_verdict(dry_run(values, tried), tried, count), {}, picture, text)
     except MusterError as error:
         return Preview(refusal(error), problems_of(error), picture, text)
+
+
+def _spec(values: Mapping[str, Any], now: datetime, dry_run: RunDry) -> SessionSpec:
+    """Return the spec. Raises SpecError with all errors, also those that only the control node sees."""
+    try:
+        return validated(SessionSpec, values, now)
+    except SpecError:
+        dry_run(values, 1)
+        raise
 
 
 def refusal(error: MusterError) -> Verdict:

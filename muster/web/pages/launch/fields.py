@@ -83,6 +83,8 @@ START = (
         hint="every container runs it before its command; if it fails, the session ends",
     ),
     FormField("input", "Input", Kind.LONG),
+    FormField("output", "Output file", hint="file in a folder that gets the command's output too, such as logs/%x.log"),
+    FormField("error", "File of standard error", hint="part of the output file if empty"),
 )
 PUBLISH = FormField(
     "publish",
@@ -113,6 +115,8 @@ ADVANCED = (
         Kind.CHOICE,
         hint="with “agent”, LOCAL_RANK counts the containers on one agent; with “kernel”, it is 0 in each",
     ),
+    FormField("tasks", "Tasks", hint="processes that muster-run and srun start, over all containers"),
+    FormField("slurm_env", "Slurm's variables", Kind.CHECK, hint="SLURM_JOB_ID, SLURM_PROCID and the others, and srun"),
     FormField(
         "requeue",
         "Requeue",

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from muster.core.values.units import format_duration, spell_bytes
+from muster.core.values.units import format_duration, format_hours, spell_bytes
 from muster.service.usage.views import AMOUNTS, ReportLineView, TotalsView
 from muster.web.drawing.plots import HOURS, Bar, bar_plot
 from muster.web.pages.usage.query import COLUMNS, UsageQuery
@@ -109,7 +109,7 @@ def _text(column: str, totals: TotalsView) -> str:
         return spell_bytes(totals.mem_peak_bytes) if totals.mem_peak_bytes else "-"
     if column in {"mean_wait_s", "longest_wait_s"}:
         return format_duration(amount) if totals.waits else "-"
-    return f"{amount:,.2f}"
+    return format_hours(amount)
 
 
 def _total(lines: Sequence[ReportLineView], query: UsageQuery) -> Row:

@@ -104,10 +104,13 @@ class EngineApi:
     def create_network(self, body: dict[str, Any]) -> str:
         return self._json("POST", "/networks/create", body=body)["Id"]
 
-    def connect_network(self, name: str, container_id: str, alias: str) -> None:
+    def connect_network(self, name: str, container_id: str, alias: str = "") -> None:
         """Put a container on a network, under a name that the others there know it by."""
-        body = {"Container": container_id, "EndpointConfig": {"Aliases": [alias]}}
+        body = {"Container": container_id, "EndpointConfig": {"Aliases": [alias] if alias else []}}
         self._act("POST", f"/networks/{name}/connect", body=body)
+
+    def disconnect_network(self, name: str, container_id: str) -> None:
+        self._act("POST", f"/networks/{name}/disconnect", body={"Container": container_id, "Force": True})
 
     def remove_network(self, name: str) -> None:
         """Remove a network; one that is gone already is fine."""

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from .. import names
-from ..gpus import gpu_access
+from ..gpus import device_nodes, gpu_access
 from ..gpus.gpu_access import Bind
 
 if TYPE_CHECKING:
@@ -26,13 +26,15 @@ def complete_environment(kernel: Kernel, image_environment: list[str], runtime_p
     environment = dict(entry.split("=", 1) for entry in image_environment if "=" in entry)
     environment.update(kernel.spec["env"])
     access, user = kernel.spec["gpu_access"], kernel.spec["user"]
+    # Frameworks take a machine with srun for one of Slurm's, so only sessions with its variables have it.
+    slurm = f":{runtime_path}/libexec/slurm" if "SLURM_JOB_ID" in environment else ""
     if access:
         environment.update(access["env"])
     environment.update(
         HOME=user["home"],
         HOSTNAME=kernel.name,
         LOGNAME=user["name"],
-        PATH=f"{environment.get('PATH') or DEFAULT_PATH}:{runtime_path}/bin",
+        PATH=f"{environment.get('PATH') or DEFAULT_PATH}:{runtime_path}/bin{slurm}",
         SHELL=shell,
         USER=user["name"],
     )
@@ -183,6 +185,11 @@ def _host_config(
     access = kernel.spec["gpu_access"]
     if access and access["devices"]:
         config["DeviceRequests"] = [gpu_access.device_request(access["devices"])]
+        # What the hook alone gives is lost to the container when systemd writes its allowed devices anew.
+        config["Devices"] = [
+            {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rw"}
+            for path in device_nodes.nodes_of(gpu_access.visible_devices(access))
+        ]
     return config
 
 

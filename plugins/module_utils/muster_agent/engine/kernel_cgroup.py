@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable
 
     from .api import EngineApi
 
@@ -90,18 +90,26 @@ def remove_groups(cluster: str, session_id: str, kernel_name: str = "") -> None:
         _stop_slices((mount / _SLICE).glob(f"muster-{_flat(cluster)}_{_flat(session_id)}_*{tail}.slice"))
 
 
-def sweep(cluster: str, session_ids: Collection[str]) -> None:
-    """Remove the groups of sessions that are not among these, such as a run left that was killed; of none: all."""
+def sweep(cluster: str, session_ids: Collection[str]) -> list[str]:
+    """Remove the groups of sessions that are not among these, such as a run left that was killed; of none: all.
+
+    Return the names of those that stay, since something is in them.
+    """
     kept = {f"muster-{_flat(cluster)}_{_flat(session_id)}" for session_id in session_ids}
+    left: set[str] = set()
     for mount in hierarchies().every:
         directory = mount / "muster" / cluster
-        for session in list(directory.iterdir()) if directory.is_dir() else []:
-            if session.is_dir() and session.name not in session_ids:
-                _remove_tree(session)
+        sessions = [path for path in directory.iterdir() if path.is_dir()] if directory.is_dir() else []
+        strangers = [path for path in sessions if path.name not in session_ids]
+        for session in strangers:
+            _remove_tree(session)
         if not session_ids:
             _remove_tree(directory)
         slices = (mount / _SLICE).glob(f"muster-{_flat(cluster)}_*.slice")
-        _stop_slices(path for path in slices if "_".join(path.name.split("_")[:2]) not in kept)
+        strange_slices = [path for path in slices if "_".join(path.name.split("_")[:2]) not in kept]
+        _stop_slices(strange_slices)
+        left |= {path.name for path in (*strangers, *strange_slices) if path.is_dir()}
+    return sorted(left)
 
 
 def _flat(word: str) -> str:
@@ -116,7 +124,7 @@ def _remove_tree(directory: Path) -> None:
         directory.rmdir()
 
 
-def _stop_slices(paths: Iterator[Path]) -> None:
+def _stop_slices(paths: Iterable[Path]) -> None:
     names = sorted(path.name for path in paths)
     if names:
         subprocess.run(["systemctl", "stop", *names], capture_output=True, check=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..folders import staging
 from ..gpus.fgpu_state import remove_state
 from .api import EngineError
+from .attachment import give_back_attachment
 from .kernel_cgroup import remove_groups
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ _POLL_S = 0.05
 
 
 def remove_container(engine: EngineApi, container_id: str) -> None:
-    """Remove a container; returns when it is gone."""
+    """Remove a container; returns when it is gone. Raises EngineError, HeldError among them."""
+    give_back_attachment(engine, container_id)
     give_up_at = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -53,14 +55,19 @@ def remove_network(engine: EngineApi, network_id: str, patience_s: float = _PATI
 
 
 def remove_overlay(engine: EngineApi, network_id: str) -> None:
-    """Remove an overlay; returns when this host shows it no more, which is a moment after the swarm has let it go."""
+    """Remove an overlay; returns when this host shows it no more, which is a moment after the swarm has let it go.
+
+    Raises EngineError, also where the swarm knows it no more and this host shows it still.
+    """
     give_up_at = time.monotonic() + _OVERLAY_PATIENCE_S
     try:
         remove_network(engine, network_id, _OVERLAY_PATIENCE_S)
     except EngineError as error:
         if f"{network_id} not found" not in str(error):  # status 500, where a network's is 404
             raise
-    while network_id in {network["Id"] for network in engine.networks()} and time.monotonic() < give_up_at:
+    while network_id in {network["Id"] for network in engine.networks()}:
+        if time.monotonic() > give_up_at:
+            raise EngineError(409, "the swarm has let it go, and this host shows it still")
         time.sleep(_POLL_S)
 
 

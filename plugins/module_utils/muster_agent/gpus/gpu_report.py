@@ -172,3 +172,12 @@ def _container_of(pid: int, known: set[str], proc: Path) -> str | None:
         return None
     # An agent that is a container itself may be named there too.
     return next((found for found in _CONTAINER_ID.findall(groups) if found in known), None)
+
+
+def context_costs(tree: Path) -> dict[str, int]:
+    """Return what a context costs on each GPU, by UUID, as it was measured when the GPU libraries were built."""
+    try:
+        costs = json.loads(tree.joinpath("CONTEXTS").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # they are not there, or of an earlier version
+        return {}
+    return costs if isinstance(costs, dict) else {}

@@ -15,8 +15,8 @@ from ..engine import overlay_networks
 from ..engine.api import API_VERSION, EngineError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
-from ..gpus import toolkit
-from ..gpus.gpu_report import GpuReading, memory_by_container, percent_by_container, strangers
+from ..gpus import device_nodes, toolkit
+from ..gpus.gpu_report import GpuReading, context_costs, memory_by_container, percent_by_container, strangers
 from ..launch import key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
 from . import app_health, disk_use, kernel_usage, numa
@@ -36,8 +36,12 @@ def gather_report(
     cluster: str,
     runtime_path: str,
     warn: Callable[[str], None],
+    leftovers: list[dict[str, str]] | None = None,
 ) -> dict[str, Any]:
-    """Return the report. `warn` is called with what could not be read, if the host can work without it."""
+    """Return the report. `warn` is called with what could not be read, if the host can work without it.
+
+    `leftovers` are those of the run of `converge` before it, None without one.
+    """
     reading = GpuReading()
     cluster_label = names.of_cluster(cluster)
     with ThreadPoolExecutor(_INSPECT_THREADS) as pool:
@@ -56,6 +60,9 @@ def gather_report(
     used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])
     busy = percent_by_container(answers, [kernel["container_id"] for kernel in kernels])
     of_nobody = strangers(answers, _of_all_clusters(engine)) if any(answers.processes.values()) else {}
+    costs = context_costs(Path(names.FGPU_PATH))
+    for gpu in answers.gpus:
+        gpu["context_bytes"] = costs.get(gpu["parent_uuid"] or gpu["uuid"])
     for health in answers.health:
         health["strangers"] = of_nobody.get(health["uuid"], [])
     for kernel in kernels:
@@ -89,11 +96,13 @@ def gather_report(
         "runtime": _first_line(Path(runtime_path, "VERSION")),
         "fgpu": _first_line(Path(names.FGPU_PATH, "VERSION")),
         "gpu_toolkit": toolkit.version() if answers.gpus else None,
+        "gpu_unlinked": device_nodes.unlinked_nodes() if info.get("CgroupDriver") == "systemd" else [],
         "images": [_image(image) for image in images],
         "generation": host_state.read_generation(cluster),
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
         "networks": _networks(networks, is_manager=swarm["manager"]),
         "spools": sorted(last_words.spooled_sessions(cluster)),
+        "leftovers": leftovers,
     }
 
 

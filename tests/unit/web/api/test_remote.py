@@ -185,7 +185,7 @@ def test_a_remote_command_is_limited_to_the_tokens_user(remote):
 
 
 def test_a_command_that_needs_the_control_node_is_refused_in_a_line(remote):
-    for command in (("pass",), ("agent", "ls"), ("token", "ls"), ("ssh", "train"), ("web",)):
+    for command in (("pass",), ("agent", "ls"), ("token", "ls"), ("doctor",), ("web",)):
         answer = remote("ada")(*command) if command == ("pass",) else muster("--server", "http://127.0.0.1:1", *command)
         assert answer.code == 2
         assert answer.errors == [

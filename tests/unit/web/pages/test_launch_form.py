@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from starlette.datastructures import FormData
 
 from muster.core.spec.errors import validated
+from muster.core.spec.sbatch import logs_outside_folders
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.errors import SpecError
@@ -43,7 +44,8 @@ def _values(draw):
     }
     # The secrets of some entries are in these variables, and a variable may only be given once.
     values["env"] = {name: text for name, text in values["env"].items() if name not in {"A", "API"}}
-    return {**values, **{name: draw(st.sampled_from(kinds)) for name, kinds in extra.items() if draw(st.booleans())}}
+    values |= {name: draw(st.sampled_from(kinds)) for name, kinds in extra.items() if draw(st.booleans())}
+    return {name: value for name, value in values.items() if name not in logs_outside_folders(values)}
 
 
 def _sent_again(form):

@@ -1,10 +1,21 @@
 """Programs over WebSockets: who is let in, and what the first frames say. Real ones run in tests/e2e."""
 
 import json
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from muster.core.model.token import Scope
+from muster.core.values.errors import NotPossibleInStateError
+from muster.remote.backend import RemoteBackend
+from muster.remote.client import Client
+from muster.service.local_backend import LocalBackend
+from muster.service.reach.programs import KernelPrograms, Program
 from tests.strategies.sessions import make_session
 from tests.unit.running_sessions import running_session
 
@@ -61,3 +72,100 @@ def test_a_first_frame_that_is_no_command_is_refused(caller, frame):
 def test_a_kernel_without_an_agent_is_a_problem_of_the_answer(caller):
     kind, _ = problem_of(caller("ada"), PATH, {"command": ["id"]})
     assert kind == "not-possible-in-state"
+
+
+class OfThisMachine:
+    """A program of this machine in the place of one that an engine runs. A `deaf` one leaves its input where it is."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.connection, theirs = socket.socketpair()
+        if command[0] == "deaf":
+            self._process = subprocess.Popen(command[1:], stdin=subprocess.DEVNULL, stdout=theirs)
+            self._process.wait()
+            theirs.shutdown(socket.SHUT_WR)
+            self._kept = theirs
+        else:
+            with theirs:
+                self._process = subprocess.Popen(command, stdin=theirs, stdout=theirs)
+        self.sizes: list[tuple[int, int]] = []
+
+    def resize(self, columns: int, rows: int) -> None:
+        self.sizes.append((columns, rows))
+
+    def exit_code(self) -> int:
+        return self._process.wait()
+
+
+@pytest.fixture
+def started(monkeypatch) -> list[OfThisMachine]:
+    """Let programs be this machine's, and return those that were started."""
+    programs: list[OfThisMachine] = []
+
+    def open_program(backend, reference, _kernel, command, *, terminal):
+        execution = OfThisMachine(command)
+        programs.append(execution)
+        del terminal
+        return Program(backend.find(reference), execution, ExitStack())
+
+    monkeypatch.setattr(LocalBackend, "open_program", open_program)
+    return programs
+
+
+@pytest.fixture
+def main1(server, secret_of, started, train) -> Iterator[KernelPrograms]:
+    del started, train
+    client = Client(server, secret_of("ada"))
+    with RemoteBackend(client).programs("train", None) as programs:
+        yield programs
+    client.close()
+
+
+def all_of(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def test_input_and_output_go_by_the_server(main1):
+    assert main1.title == "train:main1"
+    content = os.urandom(3_000_000)
+    with main1.start(["cat"]) as execution:
+        sender = threading.Thread(
+            target=lambda: (execution.connection.sendall(content), execution.connection.shutdown(socket.SHUT_WR))
+        )
+        sender.start()
+        assert all_of(execution.connection) == content
+        sender.join()
+        assert execution.exit_code() == 0
+
+
+def test_the_exit_code_comes_though_nobody_read_the_input(main1):
+    with main1.start(["deaf", "sh", "-c", "seq 10000; exit 5"]) as execution:
+        sender = threading.Thread(target=lambda: _send_as_long_as_it_goes(execution.connection))
+        sender.start()
+        assert all_of(execution.connection).splitlines()[-1] == b"10000"
+        assert execution.exit_code() == 5
+    sender.join()
+
+
+def _send_as_long_as_it_goes(connection: socket.socket) -> None:
+    with suppress(OSError):
+        for _ in range(64):
+            connection.sendall(b"x" * 65536)
+
+
+def test_a_terminals_size_reaches_it(main1, started):
+    with main1.start(["cat"], terminal=True) as execution:
+        execution.resize(100, 30)
+        execution.connection.sendall(b"typed")
+        assert execution.connection.recv(5) == b"typed"
+        execution.connection.shutdown(socket.SHUT_WR)
+        assert all_of(execution.connection) == b""
+        assert execution.exit_code() == 0
+    assert started[0].sizes == [(100, 30)]
+
+
+def test_a_refusal_is_the_error_that_it_was(main1, service):
+    service.service.commands.terminate(["train"], "root")
+    with main1.start(["cat"]) as execution:
+        assert all_of(execution.connection) == b""
+        with pytest.raises(NotPossibleInStateError):
+            execution.exit_code()

@@ -1,0 +1,85 @@
+"""The wheel in a clean environment: from `pip install` to a session that has run, with no checkout in reach."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.control_node import ROOT, SMALL
+
+Run = Callable[..., str]
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of the programs of an environment that has nothing but the wheel and what it needs."""
+    directory = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", directory],
+        cwd=ROOT,
+        check=True,
+    )
+    (wheel,) = directory.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", directory / "venv"], check=True)
+    subprocess.run([directory / "venv" / "bin" / "pip", "install", "--quiet", wheel], cwd=directory, check=True)
+    return directory / "venv" / "bin"
+
+
+@pytest.fixture
+def run(installed: Path, tmp_path: Path) -> Run:
+    """Run the installed `muster` in an empty directory."""
+    config = tmp_path / "muster.yml"
+    inventory = tmp_path / "inventory.yml"
+    inventory.write_text((ROOT / "inventory" / "local.yml").read_text())
+    settings = {
+        "cluster": "e2e-wheel",
+        "state_dir": str(tmp_path / "state"),
+        "inventory": str(inventory),
+        "catalog": str(tmp_path / "images.yml"),
+        "folders_root": str(tmp_path / "folders"),
+        "stop_grace_s": 1,
+    }
+    (tmp_path / "folders").mkdir()
+    config.write_text(yaml.safe_dump(settings))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ANSIBLE_", "VIRTUAL"))}
+    environment = {**kept, "MUSTER_CONFIG": str(config)}
+
+    def muster(*arguments: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [installed / "muster", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert str(ROOT) not in done.stdout + done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    return muster
+
+
+def test_from_the_wheel_to_a_session_that_has_run(run):
+    listed = run("playbook")
+    assert {"site.yml", "teardown.yml", "drain.yml"} <= {line.split()[0] for line in listed.splitlines()}
+    # The control node's role would take the place of this machine's own.
+    tags = "docker_engine,session_firewall,session_runtime,images"
+    assert "failed=0" in run("playbook", "site.yml", "-i", "inventory.yml", "--tags", tags)
+    run("submit", *SMALL, "--name", "first", "--", "echo", "from the wheel")
+    for _ in range(10):
+        run("pass", "--wait")
+        if run("ls", "--json").strip() == "[]":
+            break
+    assert run("logs", "first") == "from the wheel\n"
+    assert "SUCCESS" in run("show", "first")
+
+
+def test_a_playbook_that_there_is_not_is_one_line(run):
+    assert "PLAYBOOK: there is no 'nosuch'; name one of" in run("playbook", "nosuch", code=2)
+    assert "PLAYBOOK: ./nosuch.yml is no file" in run("playbook", "./nosuch.yml", code=2)

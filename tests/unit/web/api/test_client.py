@@ -1,0 +1,96 @@
+"""`muster.client` over HTTP, without an agent: what programs submit, wait for and cancel. Sessions run in tests/e2e."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from muster import client
+from muster.client import BadInputError, Client, NameTakenError, NotFoundError, ServerError, SessionState, SpecError
+
+
+@pytest.fixture
+def ada(server, secret_of) -> Iterator[Client]:
+    with Client(server, secret_of("ada")) as made:
+        yield made
+
+
+SPEC = {"cpu": 1, "mem": "64M", "command": "true"}
+
+
+def test_what_is_submitted_is_listed_shown_and_cancelled(ada):
+    first = ada.submit(SPEC, name="first", hold=True)
+    assert (first.owner, first.state, first.type) == ("ada", SessionState.PENDING, "batch")
+    more = ada.submit_many({**SPEC, "name": "more"}, count=2)
+    assert [one.name for one in ada.sessions()] == ["first", "more-1", "more-2"]
+    assert ada.session(first).story[0].to is SessionState.PENDING
+    assert ada.session("more-2").id == more[1].id
+    assert [one.state for one in ada.cancel(first, "more-1")] == [SessionState.CANCELLED] * 2
+    assert [one.name for one in ada.sessions()] == ["more-2"]
+    assert len(ada.sessions(ended=True)) == 3
+    assert [one.name for one in ada.sessions(states=[SessionState.CANCELLED])] == ["first", "more-1"]
+
+
+def test_waiting_ends_with_the_session_and_says_each_change(ada):
+    first, second = ada.submit_many({**SPEC, "name": "two"}, count=2)
+    seen: list[list[SessionState]] = []
+
+    def cancel_both(now):
+        seen.append([one.state for one in now])
+        ada.cancel(*(one for one in now if one.state is SessionState.PENDING))
+
+    ended = ada.wait_all([first, second], changed=cancel_both)
+    assert [one.id for one in ended] == [first.id, second.id]
+    assert seen[0] == [SessionState.PENDING] * 2
+    assert seen[-1] == [one.state for one in ended] == [SessionState.CANCELLED] * 2
+    # One that ended before it ran is returned all the same.
+    assert ada.wait(first, until="running").state is SessionState.CANCELLED
+
+
+def test_waiting_no_longer_than_one_wants(ada):
+    waiting = ada.submit(SPEC)
+    with pytest.raises(TimeoutError):
+        ada.wait(waiting, timeout=0)
+
+
+def test_all_errors_of_a_spec_come_at_once(ada):
+    with pytest.raises(SpecError) as raised:
+        ada.submit(cpu="lots", mem="3X")
+    assert {error.field for error in raised.value.errors} == {"cpu", "mem"}
+    ada.submit(SPEC, name="taken")
+    with pytest.raises(NameTakenError):
+        ada.submit(SPEC, name="taken")
+
+
+def test_a_forecast_changes_nothing(ada):
+    (item,) = ada.forecast(SPEC).items
+    assert not item.starts_now
+    assert ada.sessions() == []
+
+
+def test_others_sessions_are_not_found(ada, server, secret_of):
+    theirs = ada.submit(SPEC, name="adas")
+    with Client(server, secret_of("bob")) as bob:
+        for ask in (bob.session, bob.wait, bob.logs, bob.cancel):
+            with pytest.raises(NotFoundError):
+                ask(theirs)
+        with pytest.raises(NotFoundError):
+            bob.run(theirs, ["id"])
+    assert ada.session(theirs).state is SessionState.PENDING
+
+
+def test_the_way_is_read_from_the_environment(server, secret_of, monkeypatch, tmp_path):
+    monkeypatch.setenv("MUSTER_SERVER", server)
+    monkeypatch.delenv("MUSTER_TOKEN", raising=False)
+    with pytest.raises(BadInputError, match="token: there is none"):
+        Client()
+    monkeypatch.setenv("MUSTER_TOKEN", f"{secret_of('ada')}\n")
+    with Client() as muster:
+        assert muster.sessions() == []
+    with Client(f"unix:{tmp_path}/nobody.sock") as muster, pytest.raises(ServerError, match="cannot be reached"):
+        muster.sessions()
+    with pytest.raises(BadInputError, match="names no socket"):
+        Client("unix:relative.sock")
+
+
+def test_what_the_module_gives_is_there_and_typed():
+    assert all(hasattr(client, name) for name in client.__all__)
