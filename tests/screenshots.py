@@ -146,6 +146,13 @@ def _imagined_cluster() -> Iterator[Server]:
         (node.directory / "state").mkdir(mode=0o700)
         live_through(node.directory / "state")
         (node.directory / "images.yml").write_text(yaml.safe_dump({"images": _CATALOG}))
+        # What waits is what the queue's page is about.
+        for arguments in (
+            ("--name", "sweep", "--array", "0-19", "--cpu", "8", "--gpu", "9"),
+            ("--name", "large", "--cluster-size", "4", "--cluster-mode", "multi-node", "--gpu", "8"),
+            ("--name", "later", "--hold", "--cpu", "4"),
+        ):
+            node.run("submit", "--resource-group", "gpu", "--owner", "ada", *arguments)
         with web_server(node, directory) as server:
             yield server
 

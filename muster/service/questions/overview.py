@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.slots import Slots, total
+from muster.core.whatif.explain import HOPELESS
 from muster.core.whatif.redaction import redacted
 from muster.service.agents.agents import AgentOccupancy, agents_in_use, shown_agents
 from muster.service.questions.what_if import Queued, WhatIf
@@ -25,7 +26,7 @@ _HEAD = 3
 class GroupOverview:
     """A resource group. `capacity` and `free` are those of the agents that take sessions; `waiting` counts all users'.
 
-    `head` are the first sessions of its queue; None for one that the user may not see.
+    `head` are the first sessions of its queue that can start; None for one that the user may not see.
     """
 
     name: str
@@ -81,6 +82,8 @@ def _group(
     own = [use for use in uses if use.agent.resource_group == name]
     serving = [use for use in own if use.agent.takes_sessions]
     tried = [one for one in queue if one.session.spec.resource_group == name]
+    # What can never start delays nobody, and is no head of a queue.
+    may_start = [one for one in tried if one.wait is None or one.wait.code not in HOPELESS]
     return GroupOverview(
         name=name,
         agent_count=len(own),
@@ -88,7 +91,7 @@ def _group(
         capacity=total(use.agent.capacity for use in serving),
         free=total(use.free for use in serving),
         waiting=len(tried),
-        head=[_visible(one, snapshot, sees) for one in tried[:_HEAD]],
+        head=[_visible(one, snapshot, sees) for one in may_start[:_HEAD]],
     )
 
 

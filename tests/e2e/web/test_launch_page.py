@@ -1,5 +1,7 @@
 """The launch page in a browser: it answers while one types, by keyboard and on a phone."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -32,7 +34,7 @@ def test_a_suggestion_fills_in_the_form(page):
     page.get_by_label("CPU", exact=True).fill("5000")
     answer = page.get_by_role("complementary", name="Preview")
     expect(answer).to_contain_text("Can never start: ")
-    answer.get_by_role("button", name="Apply (--cpu ").click()
+    answer.get_by_role("button", name=re.compile(r"Apply \([\d.]+ CPU for each container")).click()
     expect(page.locator("#answer-line")).to_contain_text("Starts now")
     expect(page.get_by_label("CPU", exact=True)).not_to_have_value("5000")
 

@@ -60,8 +60,8 @@ def test_the_page_shows_each_containers_current_usage(visit, busy):
     page = visit("ada")
     page.goto(f"/sessions/{busy}")
     expect(row(page, "main1")).to_contain_text(re.compile(r"0\.(0[1-9]|[1-9]\d) of 0\.1"))
-    expect(row(page, "main1")).to_contain_text(re.compile(r"[\d.]+[KM] of 64M"))
-    expect(row(page, "sub1")).to_contain_text("of 64M")
+    expect(row(page, "main1")).to_contain_text(re.compile(r"[\d.]+ [KM]iB of 64 MiB"))
+    expect(row(page, "sub1")).to_contain_text("of 64 MiB")
     expect(row(page, "main1")).to_contain_text("/s out")
     line = row(page, "main1").locator("svg.spark path").first
     # A line is drawn as its numbers come, without a request by the user.

@@ -24,7 +24,7 @@ def test_the_list_follows_what_happens_and_ends_several_sessions(visit, server):
     expect(page.get_by_role("row", name="listed-2")).to_contain_text("RUNNING")
     expect(page.get_by_label("Select listed-1")).to_be_checked()
     page.get_by_label("Select all").check()
-    expect(page.get_by_text("2 selected")).to_be_visible()
+    expect(page.locator("[data-selected-count]")).to_have_text("2 selected")
     page.get_by_role("button", name="Terminate").click()
     page.locator("#confirm-no").click()
     expect(row).to_contain_text("RUNNING")

@@ -108,3 +108,13 @@ def test_the_list_shows_what_failed(browser):
     assert {"broke", "old-failure"} <= set(re.findall(r'<a href="/sessions/[^"]+">([^<]+)</a>', text))
     assert "runs" not in re.findall(r'<a href="/sessions/[^"]+">([^<]+)</a>', text)
     assert 'data-result="FAILURE"' in text
+
+
+def test_what_can_never_start_is_no_head_of_a_queue(browser, service):
+    service.store.save_agents([make_agent("a1", cpus=8)])
+    waiting = [make_session(1, name="impossible", cpu=900), make_session(2, name="possible", cpu=1)]
+    service.store.add([replace(session, owner="ada") for session in waiting])
+    head = section(browser("ada").get("/overview").text, "group-1")
+    assert "Head of the queue possible PENDING" in head
+    assert "impossible" not in head
+    assert "2 sessions wait" in head
