@@ -177,10 +177,8 @@ def test_a_program_that_fails_is_quoted_without_what_would_change_a_terminal(tmp
     ours, engines = socket.socketpair()
     engines.sendall(frame(2, b"tar: \x1b[2Jno\xe2\x80\xaesuch file\n"))
     engines.close()
-    container = container_that_answers(ours)
-    container.client.api.exec_inspect = lambda _: {"ExitCode": 1}
     with pytest.raises(CopyFailedError) as refused:
-        get(container, "/", TREE, tmp_path / "copy", lambda _: None)
+        get(container_that_answers(ours, exit_code=1), "/", TREE, tmp_path / "copy", lambda _: None)
     assert str(refused.value).isprintable()
 
 

@@ -5,8 +5,10 @@ import struct
 import threading
 import time
 from types import SimpleNamespace
+from typing import Any, cast
 
 from muster.engine.copying import probe
+from muster.engine.execution import ContainerPrograms
 
 _TIMEOUT_S = 0.2
 
@@ -16,13 +18,14 @@ def frame(stream: int, data: bytes) -> bytes:
     return struct.pack(">BxxxL", stream, len(data)) + data
 
 
-def container_that_answers(connection: socket.socket) -> SimpleNamespace:
+def container_that_answers(connection: socket.socket, exit_code: int = 0) -> ContainerPrograms:
+    """Return the programs of a container whose engine has this other end of the connection."""
     api = SimpleNamespace(
         exec_create=lambda *_, **__: {"Id": "1"},
         exec_start=lambda *_, **__: connection,
-        exec_inspect=lambda _: {"ExitCode": 0},
+        exec_inspect=lambda _: {"ExitCode": exit_code},
     )
-    return SimpleNamespace(id="c1", client=SimpleNamespace(api=api))
+    return ContainerPrograms(cast("Any", SimpleNamespace(id="c1", client=SimpleNamespace(api=api))))
 
 
 def test_a_program_may_be_silent_for_longer_than_the_engines_timeout():
