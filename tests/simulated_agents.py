@@ -79,6 +79,7 @@ class SimulatedAgent:
     stops_fail: bool = False
     resists: bool = False
     leftover_files: str = ""
+    files: set[str] = field(default_factory=set)
     next_launches: list[Failing] = field(default_factory=list)
     containers: dict[str, Container] = field(default_factory=dict)
     networks: dict[str, Network] = field(default_factory=dict)
@@ -96,6 +97,7 @@ class SimulatedAgent:
             **self.hardware,
             "generation": self.generation,
             "spools": sorted(self.spool),
+            "files": sorted(self.files),
             "kernels": [self._seen(container) for container in self.containers.values()],
             "networks": [
                 {
@@ -111,6 +113,7 @@ class SimulatedAgent:
     def reboot(self, *, exit_code: int = 255) -> None:
         """Boot anew: what ran has ended, and what lay in memory is gone."""
         self.hardware = {**self.hardware, "boot_id": f"{self.hardware['boot_id']}-again"}
+        self.files.clear()
         for container in self.containers.values():
             container.released = False
             if container.state == "running":
@@ -133,6 +136,8 @@ class SimulatedAgent:
         for session_id, network in list(self.networks.items()):
             if network.driver == "bridge" and session_id not in wanted:
                 del self.networks[session_id]
+        if not self.resists:
+            self.files &= wanted.keys()
         for session_id in list(self.spool):
             if wanted.get(session_id, {}).get("desired") != "stop" and session_id not in manifest["kept_spools"]:
                 del self.spool[session_id]
@@ -143,7 +148,7 @@ class SimulatedAgent:
         return {"sessions": outcomes, "last_words": words, "report": report}
 
     def _leftovers(self, wanted: Mapping[str, Any]) -> list[dict[str, str]]:
-        """Return what it was to remove and still has. Files are in nothing else that it says."""
+        """Return what it was to remove and still has; some of it is in nothing else that it says."""
         files = [self.leftover_files] if self.resists and self.leftover_files else []
         self.leftover_files = self.leftover_files if self.resists else ""
         strays = [f"container {id_}" for id_, one in self.containers.items() if one.session_id not in wanted]
@@ -183,6 +188,7 @@ class SimulatedAgent:
             return {"outcome": "failed", "error": f"it fails ({failing})", "permanent": failing is Failing.PERMANENT}
         if session["network"]["driver"] == "bridge":
             self.networks[session["id"]] = Network(session["network"]["name"], "bridge", session["generation"])
+        self.files.add(session["id"])
         for kernel in session["kernels"]:
             if kernel["id"] not in self.containers:
                 self.made += 1
@@ -241,6 +247,7 @@ class SimulatedAgent:
     def _forget(self, session_id: str) -> None:
         for container in self.of_session(session_id):
             self._remove(container)
+        self.files.discard(session_id)
         self.networks.pop(session_id, None)
 
     def _remove(self, container: Container) -> None:

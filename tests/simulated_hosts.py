@@ -81,6 +81,7 @@ def report_of(
         "kernels": [],
         "networks": [],
         "spools": [],
+        "files": [],
         "leftovers": None,
     }
 

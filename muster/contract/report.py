@@ -15,6 +15,7 @@ from muster.contract.values import (
     ExitCode,
     Few,
     GpuUuid,
+    Id,
     Line,
     Many,
     Milli,
@@ -214,6 +215,7 @@ class LeftoverReport(ContractModel):
 class Report(ContractModel):
     """The report of a host and the cluster's things on it. `spools` are ids of sessions whose last words it keeps.
 
+    `files` are ids of sessions that have keys there, and perhaps other files, whether or not they have containers.
     `leftovers` are those of the last run with a manifest; None in a report that no such run was before.
     """
 
@@ -241,6 +243,7 @@ class Report(ContractModel):
     kernels: Many[KernelReport] = ()
     networks: Many[NetworkReport] = ()
     spools: Many[Line] = ()
+    files: Many[Id] = ()
     leftovers: Annotated[tuple[LeftoverReport, ...] | None, Field(strict=False, max_length=1_024)] = None
 
     @model_validator(mode="after")

@@ -42,6 +42,7 @@ Line = Annotated[str, Field(max_length=1024, pattern=rf"^[^\x00-\x1f\x7f-\x9f{_T
 # Text that a tenant may influence: odd characters in it must not make the report invalid.
 Text = Annotated[str, Field(max_length=65_536), AfterValidator(printable)]
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")]
+Id = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 GpuUuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,95}$")]
 Amount = Annotated[int, Field(ge=0, le=1 << 60)]
 Real = Annotated[float, Field(ge=0, le=1e15)]

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.modules.agent_code import account_files
+from tests.modules.agent_code import account_files, removal
 from tests.modules.cluster_on_host import USER, desired, killed_when, log_of, session
 
 POINTS_OF_A_LAUNCH = {
@@ -38,6 +38,19 @@ def test_a_probe_of_an_image_that_was_killed_leaves_nothing(cluster):
     time.sleep(0.5)
     cluster.converge()
     assert cluster.leaves_nothing()
+
+
+def test_files_whose_containers_a_killed_run_had_removed_are_named_until_a_run_removes_them(cluster):
+    gang = session(["main1", "sub1"])
+    cluster.converge(gang)
+    assert cluster.report()["files"] == [gang["id"]]
+    for container in cluster.containers().values():
+        removal.remove_container(cluster.engine, container["Id"])
+    report = cluster.report()
+    assert (report["kernels"], report["files"]) == ([], [gang["id"]])
+    assert cluster.converge()["report"]["files"] == []
+    assert cluster.leaves_nothing()
+    assert not cluster.paths.kernel_keys(gang["id"], "main1").parent.exists()
 
 
 POINTS_OF_A_STOP = {

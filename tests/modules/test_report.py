@@ -23,7 +23,7 @@ def test_a_host_reports_what_it_has(cluster):
     assert report["docker"]["cgroup_version"] in {"1", "2"}
     assert IMAGE in [tag for image in report["images"] for tag in image["tags"]]
     assert report["generation"] is None
-    assert (report["kernels"], report["networks"]) == ([], [])
+    assert (report["kernels"], report["networks"], report["files"]) == ([], [], [])
     assert report["runtime"].startswith("openssh-")
     libraries = Path(agent_names.FGPU_PATH, "VERSION")
     assert report["fgpu"] == (libraries.read_text().splitlines()[0] if libraries.exists() else None)

@@ -236,6 +236,9 @@ class Deeds:
         if host.locked_by is not None:
             host.ends(host.locked_by, ModuleFailedError("MODULE FAILURE: it was killed"))
 
+    def _module_dies_removing(self, deed: Deed) -> None:
+        self._world.hosts[deed.target].dies_removing += 1
+
     def _container_dies(self, deed: Deed) -> None:
         host = self._world.hosts[deed.target]
         for container in host.running()[:1]:

@@ -50,6 +50,7 @@ class Action:
 class Host:
     """A host. `keys` say by session and kernel name which generation was released; a reboot loses them.
 
+    `dies_removing` is how often a module is still to die between removing containers and removing their files.
     `troubles` counts what keeps it from being in order at present, `well_since` is when that last ended.
     """
 
@@ -68,6 +69,7 @@ class Host:
     launches_fail: bool = False
     stops_fail: bool = False
     removals_fail: str = ""
+    dies_removing: int = 0
     hangs_until: float = 0.0
     clock_wrong_by_s: float = 0.0
     next_launches: list[str] = field(default_factory=list)

@@ -145,6 +145,8 @@ class Modules:
         for seen in plan.discarded_networks:
             if self._goes(f"network {seen.name}"):
                 del self._host.networks[seen.name]
+        if plan.discarded_containers:
+            self._may_die()
         for session_id, name in plan.discarded_keys:
             if not self._goes(f"files of session {session_id}"):
                 continue
@@ -155,6 +157,12 @@ class Modules:
         for session_id in plan.discarded_spools:
             if self._goes(f"last words of session {session_id}"):
                 del self._host.spool[session_id]
+
+    def _may_die(self) -> None:
+        """Die where that is to happen: containers are gone, and their files are not."""
+        if self._host.dies_removing:
+            self._host.dies_removing -= 1
+            raise ModuleFailedError("MODULE FAILURE: it was killed")
 
     def _goes(self, what: str) -> bool:
         """Return whether the host lets go of a thing; what it does not is a leftover."""
@@ -257,6 +265,7 @@ class Modules:
     def _undo(self, session: Any) -> None:
         for container in self._of_session(session.id):
             self._remove(container)
+        self._may_die()
         if self._goes(f"files of session {session.id}"):
             self._host.keys.pop(session.id, None)
         name = session.network["name"]
@@ -323,6 +332,7 @@ class Modules:
         for container in self._of_session(stop.session.id):
             self._host.spool.setdefault(stop.session.id, {})[container.kernel_name] = self._last_words(container)
             self._remove(container)
+        self._may_die()
         self._host.keys.pop(stop.session.id, None)
         for seen in stop.networks:
             self._host.networks.pop(seen.name, None)
@@ -357,6 +367,7 @@ class Modules:
             "boot_id": f"boot-{self._host.boots}",
             "generation": self._host.generation,
             "spools": sorted(self._host.spool),
+            "files": sorted(self._host.keys),
             "kernels": [self._seen(container) for container in self._host.containers.values()],
             "networks": [
                 {"name": n.name, "session_id": n.session_id, "driver": n.driver, "generation": n.generation}

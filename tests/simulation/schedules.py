@@ -39,6 +39,7 @@ class Schedule:
 
 SUBMIT = "submit"
 REMOVALS_FAIL = "removals fail"
+MODULE_DIES_REMOVING = "module dies removing"
 # Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
 # Each kind of fault with its weight.
@@ -109,6 +110,7 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
         kind = faults.choices(kinds, weights)[0]
         deeds.append(_fault(faults, kind, hosts))
     deeds += _resisting(random.Random(f"{seed} removals"), hosts)
+    deeds += _dying(random.Random(f"{seed} dying"), hosts)
     return tuple(sorted(deeds, key=lambda deed: (deed.at, str(deed))))
 
 
@@ -160,6 +162,13 @@ def _resisting(chance: random.Random, hosts: list[str]) -> list[Deed]:
         return []
     values = (("for_s", round(chance.uniform(5, 120), 2)), ("of", chance.choice(("all", "files"))))
     return [Deed(_time(chance), REMOVALS_FAIL, chance.choice(hosts), values)]
+
+
+def _dying(chance: random.Random, hosts: list[str]) -> list[Deed]:
+    """Return a time from which a host's module dies once, between containers and files; mostly none."""
+    if chance.random() > 0.15:
+        return []
+    return [Deed(_time(chance), MODULE_DIES_REMOVING, chance.choice(hosts))]
 
 
 def _used(chance: random.Random, submission: Deed) -> Deed:

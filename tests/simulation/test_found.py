@@ -66,7 +66,7 @@ def test_a_launch_fails_for_good_where_all_other_agents_are_drained():
 
 
 def test_files_of_a_launch_that_could_not_be_removed_are_removed_later():
-    """No report names them, and nobody came back for them: the session went on elsewhere."""
+    """No report named them, and nobody came back for them: the session went on elsewhere."""
     resists = [fault(1.0, "removals fail", host, for_s=60.0, of="files") for host in ("a1", "a2")]
     verdicts = [
         carried_out(*resists, fault(2.5 + tenths / 5, "container dies", "a1", exit_code=1, oom=False), submission())
@@ -74,3 +74,13 @@ def test_files_of_a_launch_that_could_not_be_removed_are_removed_later():
     ]
     assert [verdict.broken for verdict in verdicts] == [None] * 20
     assert any("PREPARING → PENDING" in line for verdict in verdicts for line in story(verdict))
+
+
+def test_files_that_a_killed_module_had_not_removed_yet_are_removed_later():
+    """No report named them: with the container gone and the session elsewhere, nobody came back for them."""
+    verdicts = []
+    for host in ("a1", "a2"):
+        away, dies = fault(5.0, "cut", host, for_s=170.0), fault(6.0, "module dies removing", host)
+        verdicts.append(carried_out(away, dies, submission(command=None, requeue=True)))
+    assert [verdict.broken for verdict in verdicts] == [None, None]
+    assert any("MODULE FAILURE" in line for verdict in verdicts for line in verdict.trace), "it has struck"

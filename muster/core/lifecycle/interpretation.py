@@ -13,7 +13,7 @@ from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.open_visits import step_of
-from muster.core.lifecycle.touch import RESISTING, spooled
+from muster.core.lifecycle.touch import RESISTING, STRAY_FILES, spooled
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.snapshot import Snapshot
@@ -136,7 +136,7 @@ def _resisting(
         visit, report = ledger.visits.find(given[agent.id].visit), given[agent.id].report
         words = spooled(agent, nothing_stops) if visit is not None and visit.steps else frozenset()
         if report is not None and report.leftovers:
-            words |= {RESISTING}
+            words |= {RESISTING, STRAY_FILES}
         if words:
             found[agent.id] = words
     return found

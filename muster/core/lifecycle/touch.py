@@ -8,8 +8,10 @@ from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 
-# Of all that an agent could not remove, much is in no report: files, control groups.
+# Of all that an agent could not remove, some is in no report: control groups, a kernel's files of a session that stays.
 RESISTING = "what it could not remove"
+# One for all of them: whatever ids an agent makes up, they cost one visit at each observation.
+STRAY_FILES = "files of sessions that are not there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,8 @@ def kept_for_gangs(snapshot: Snapshot, launchable: Collection[str], in_flight: C
 def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """Return what the agent's report shows and no session accounts for, or what a session lacks there.
 
-    Each is a container id, a network name, an old notice, a session's last words, a kernel without its network, or
-    RESISTING.
+    Each is a container id, a network name, an old notice, a session's last words, a kernel without its network,
+    RESISTING, or STRAY_FILES.
     """
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
@@ -88,13 +90,16 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     found |= undelivered(agent, snapshot)
     found |= spooled(agent, snapshot)
     found |= {RESISTING} if agent.report.leftovers else frozenset()
+    if any(not _is_there(snapshot.on_agents.get(id_), agent) for id_ in agent.report.files):
+        # A run that was killed had removed a session's containers, or had not made them yet.
+        found.add(STRAY_FILES)
     found |= {f"network of {kernel.kernel_id}" for _, kernel in _cut_off(agent, snapshot)}
     for network in agent.report.networks:
         session = snapshot.on_agents.get(network.session_id)
         if network.driver == "overlay":
             unaccounted = keeps and (session is None or session.network != network.name)
         else:
-            unaccounted = session is None or agent.id not in session.agents
+            unaccounted = not _is_there(session, agent)
         if unaccounted:
             found.add(network.name)
     return frozenset(found)
@@ -130,7 +135,11 @@ def _running(agent: Agent, snapshot: Snapshot) -> Iterator[tuple[Session, Kernel
 
 
 def _is_expected(session: Session | None, agent: Agent, generation: int) -> bool:
-    return session is not None and agent.id in session.agents and generation == session.generation
+    return session is not None and _is_there(session, agent) and generation == session.generation
+
+
+def _is_there(session: Session | None, agent: Agent) -> bool:
+    return session is not None and agent.id in session.agents
 
 
 def _needed(session: Session, snapshot: Snapshot) -> set[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.modules.agent_code import agent_manifest, agent_names, agent_plan, plan_differences
 
-ONE, TWO = "11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000"
+ONE, TWO, THREE = (f"{digit * 8}-0000-4000-8000-000000000000" for digit in "123")
 
 
 def _session(
@@ -114,12 +114,12 @@ def test_containers_outside_of_the_manifest_are_discarded():
         _session(desired="keep"),
         containers=[_container(), *strangers],
         networks=[_network(), _network(TWO)],
-        keys={ONE: {"main1": "1", "sub9": ""}, TWO: {"main1": ""}},
+        keys={ONE: {"main1": "1", "sub9": ""}, TWO: {"main1": ""}, THREE: {}},
         spools=[ONE, TWO],
     )
     assert plan.discarded_containers == strangers
     assert plan.discarded_networks == [_network(TWO)]
-    assert plan.discarded_keys == [(ONE, "sub9"), (TWO, "")]
+    assert plan.discarded_keys == [(ONE, "sub9"), (TWO, ""), (THREE, "")]
     assert plan.discarded_spools == [ONE, TWO]
 
 

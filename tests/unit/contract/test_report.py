@@ -23,7 +23,7 @@ def full_report() -> dict[str, Any]:
     app = {"healthy": False, "exit_code": 127, "problem": "no such program"}
     entry = kernel_entry(session, "main1", gpus=[held], apps={"jupyterlab": app}, use=use_of(at=1.5, cpu_seconds=2.0))
     network = {"name": session.network, "session_id": session.id, "driver": "bridge", "generation": 7}
-    return {**report, "kernels": [entry], "networks": [network], "spools": [session.id]}
+    return {**report, "kernels": [entry], "networks": [network], "spools": [session.id], "files": [session.id]}
 
 
 PATHS = sorted(paths(full_report()), key=str)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster.core.agents.agent import Agent, AgentState
-from muster.core.lifecycle.touch import Touched, leftovers, touches
+from muster.core.lifecycle.touch import STRAY_FILES, Touched, leftovers, touches
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.reports import kernel_entry
@@ -152,6 +152,24 @@ def test_a_network_that_no_launch_accounts_for_is_a_leftover_an_overlay_only_the
     agents = tuple(showing(agent, networks=[shown]) for agent in managers("a1", "a2"))
     agent = next(agent for agent in agents if agent.id == agent_id)
     assert leftovers(agent, Snapshot(agents, (session,), NOW)) == frozenset({shown["name"]} if left else ())
+
+
+@pytest.mark.parametrize(
+    ("session", "agent_id", "left"),
+    [
+        (RUNNING, "a1", False),
+        (RUNNING, "a2", True),
+        (SPREAD, "a2", False),
+        (placed_on(RUNNING, "a1", state=S.TERMINATING), "a1", False),
+        (replace(placed_on(RUNNING, "a1", state=S.PREPARING), step=LaunchStep.STARTING), "a1", False),
+        (placed_on(RUNNING, "a1", state=S.SCHEDULED), "a1", True),
+        (make_session(2), "a1", True),
+    ],
+)
+def test_files_of_a_session_that_has_nothing_on_the_agent_are_leftovers(session, agent_id, left):
+    agent = reporting(make_agent(agent_id), files=[RUNNING.id])
+    found = leftovers(agent, Snapshot((agent,), (session,), NOW))
+    assert found == frozenset({STRAY_FILES} if left else ())
 
 
 def test_leftovers_call_for_a_visit_unless_they_resist_or_the_agent_is_away():

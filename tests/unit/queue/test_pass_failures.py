@@ -1,12 +1,14 @@
 """Failures are reported and harm no other session: of Ansible, of leftovers, of agents that refuse everything."""
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from muster.core.agents.agent import AgentState
 from muster.core.model.session import SessionState
 from muster.core.values.errors import AnsibleFailedError
+from tests.strategies.values import new_id
 
 S = SessionState
 
@@ -106,6 +108,34 @@ def test_what_no_report_names_is_tried_again_until_it_is_removed(node, agents):
     assert len(node.gateway.manifests) == tried + 2
     node.run()
     assert len(node.gateway.manifests) == tried + 2
+
+
+def test_files_of_a_session_that_is_not_there_are_removed_and_those_of_others_stay(node, agents):
+    session = node.submit()
+    node.run()
+    agents[0].files.add(new_id(9))
+    tried = len(node.gateway.manifests)
+    node.run()
+    assert agents[0].files == {session.id}
+    assert len(node.gateway.manifests) == tried + 1
+    node.run()
+    assert len(node.gateway.manifests) == tried + 1
+
+
+def test_ids_that_an_agent_makes_up_cost_a_visit_for_each_observation(node, agents):
+    node.run()
+    made_up = (new_id(number) for number in count(9))
+
+    def says(result):
+        result["report"]["files"] = [next(made_up)]
+        return result
+
+    agents[0].says = says
+    tried = len(node.gateway.manifests)
+    node.run()
+    for _ in range(3):
+        node.run(observe=False)
+    assert len(node.gateway.manifests) == tried + 1
 
 
 def test_leftovers_that_resist_hold_up_nothing(node, agents):

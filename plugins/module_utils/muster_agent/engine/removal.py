@@ -74,7 +74,7 @@ def remove_overlay(engine: EngineApi, network_id: str) -> None:
 def remove_files(paths: ClusterPaths, session_id: str, kernel_name: str = "") -> None:
     """Remove a kernel's control groups, keys, state on GPUs and mounts of folders, or those of all of a session's.
 
-    The keys go last: by them the next run finds what a run that was killed here left.
+    The keys go last: by them reports name the session, and the next run finds what a run that was killed here left.
     """
     remove_groups(paths.cluster, session_id, kernel_name)
     staging.remove(paths, session_id, kernel_name)

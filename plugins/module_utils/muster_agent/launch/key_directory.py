@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _GO = "go"
 _SECRETS = "secrets"
+# Nothing else that somebody puts there may make a report one that the contract does not allow.
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def ensure_memory_backed() -> None:
@@ -64,6 +67,16 @@ def kernels_with_keys(paths: ClusterPaths) -> dict[str, dict[str, str]]:
         for session in paths.keys.iterdir()
         if session.is_dir()
     }
+
+
+def sessions_with_keys(paths: ClusterPaths) -> list[str]:
+    """Return the ids of the sessions that have a key directory, be it empty, in order.
+
+    By it the control node finds what a run that was killed left: keys are written first, and removed last.
+    """
+    if not paths.keys.is_dir():
+        return []
+    return sorted(path.name for path in paths.keys.iterdir() if _ID.fullmatch(path.name) and path.is_dir())
 
 
 def released_generation(directory: Path) -> str:

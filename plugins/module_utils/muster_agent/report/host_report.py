@@ -102,6 +102,7 @@ def gather_report(
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
         "networks": _networks(networks, is_manager=swarm["manager"]),
         "spools": sorted(last_words.spooled_sessions(cluster)),
+        "files": key_directory.sessions_with_keys(names.ClusterPaths(cluster)),
         "leftovers": leftovers,
     }
 
