@@ -101,6 +101,10 @@ def speaking_nonsense(self, report=Modules._report) -> dict[str, Any]:
     return {**report(self), "surprise": 1}
 
 
+def naming_no_files(self, report=Modules._report) -> dict[str, Any]:
+    return {**report(self), "files": []}
+
+
 def counting_twice(before, sample, now, *, is_last=False, count=launch_usage.next_usage) -> KernelUsage:
     use = count(before, sample, now, is_last=is_last)
     return replace(use, cpu_seconds=2 * (sample.cpu_seconds or 0.0))
@@ -114,6 +118,15 @@ GANG = submission(cluster_size=4)
 # A release takes a moment; when it comes is up to the seed.
 ENGINE_STOPS = [
     (GANG, fault(at / 10, "engine stops", host, for_s=5.0)) for at in range(30, 90, 2) for host in ("a1", "a2")
+]
+# The session goes on elsewhere. When the host is back, what it left there is removed but for its files.
+DIES_REMOVING = [
+    (
+        submission(command=None, requeue=True),
+        fault(5.0, "cut", host, for_s=170.0),
+        fault(6.0, "module dies removing", host),
+    )
+    for host in ("a1", "a2")
 ]
 FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]], str]] = {
     "outcomes in the wrong order": (conclusions, "record", failing_although_others_began, ENGINE_STOPS, "twice"),
@@ -151,6 +164,7 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]]
         *(touch, "leftovers", leaving_everything),
         *([(submission(command=None), fault(20.0, "cut", host, for_s=170.0)) for host in ("a1", "a2")], "liveness"),
     ),
+    "keys that stay": (Modules, "_report", naming_no_files, DIES_REMOVING, "liveness"),
     "usage counted twice": (launch_usage, "next_usage", counting_twice, [(submission(run_s=60.0),)], "usage"),
     "everything is idle": (
         *(idle, "_is_idle", lambda *_arguments: True),

@@ -1,6 +1,6 @@
 """What the search has found, as schedules of its own: each failed before its cause was mended."""
 
-from tests.simulation.test_checker import carried_out, fault, submission
+from tests.simulation.test_checker import DIES_REMOVING, carried_out, fault, submission
 
 
 def story(verdict, name: str = "s1") -> list[str]:
@@ -78,9 +78,6 @@ def test_files_of_a_launch_that_could_not_be_removed_are_removed_later():
 
 def test_files_that_a_killed_module_had_not_removed_yet_are_removed_later():
     """No report named them: with the container gone and the session elsewhere, nobody came back for them."""
-    verdicts = []
-    for host in ("a1", "a2"):
-        away, dies = fault(5.0, "cut", host, for_s=170.0), fault(6.0, "module dies removing", host)
-        verdicts.append(carried_out(away, dies, submission(command=None, requeue=True)))
+    verdicts = [carried_out(*deeds) for deeds in DIES_REMOVING]
     assert [verdict.broken for verdict in verdicts] == [None, None]
     assert any("MODULE FAILURE" in line for verdict in verdicts for line in verdict.trace), "it has struck"
