@@ -118,7 +118,7 @@ def test_the_catalog_shows_which_agents_have_an_image(node):
         ("framework:9", "did you mean framework:1.7 or framework:2.0?"),
         (
             "muster/hers:1",
-            "image: there is no image 'muster/hers:1' in the catalog for root in project default; choose one of `m",
+            "image: there is no image 'muster/hers:1' in the catalog for root in project default; choose one of the c",
         ),
     ],
 )

@@ -32,7 +32,7 @@ def test_a_session_that_can_never_fit_says_so_at_once_and_blocks_nobody(node):
     assert "can never start" in done.err
     node.start()
     assert node.show("giant")["wait"]["code"] == "never-fits"
-    assert "even when empty: cpu on 1" in node.run("why", "giant").out
+    assert "asks for more than any agent of group default has" in node.run("why", "giant").out
     node.run("cancel", "giant")
     assert node.show("giant")["state"] == "CANCELLED"
 

@@ -79,7 +79,7 @@ def test_each_impossible_start_up_option_gets_one_line(node, files):
     )
     assert refused.code == 2
     fields = [line.split(": ")[1] for line in refused.err.splitlines()]
-    assert sorted(fields) == ["callback", "workdir"]
+    assert sorted(fields) == ["callback", "input", "secrets", "workdir"]
     missing = node.run("submit", "--secret", "nothing", check=False)
     assert (missing.code, "muster secret set nothing" in missing.err) == (2, True)
     assert node.run("submit", "--bootstrap", str(files / "none"), check=False).code == 2
@@ -157,7 +157,7 @@ def test_a_tar_stream_goes_both_ways(node, gang):
         ("{gang}:nowhere", ".", "does not exist there"),
         ("/nowhere", "{gang}:", "does not exist here"),
         ("/etc/hostname", "{gang}:/nowhere/x", "no directory there"),
-        ("/etc/hostname", "{gang}:sub9:x", "no kernel"),
+        ("/etc/hostname", "{gang}:sub9:x", "no container"),
         ("/etc/hostname", ":x", "names no session"),
         ("nobody:x", ".", "no session"),
     ],

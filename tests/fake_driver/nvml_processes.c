@@ -123,18 +123,18 @@ static nvmlReturn_t none(nvmlDevice_t handle, unsigned *count)
     return nvml_device(handle, true, &state, &device);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *infos)
-{
-    (void)infos;
-    return none(handle, count);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count,
-                                                               nvmlProcessInfo_t *infos)
-{
-    (void)infos;
-    return none(handle, count);
-}
+#define LISTS_NONE(NAME, INFO)                                                                                         \
+    EXPORT nvmlReturn_t NAME(nvmlDevice_t handle, unsigned *count, INFO *infos)                                        \
+    {                                                                                                                  \
+        (void)infos;                                                                                                   \
+        return none(handle, count);                                                                                    \
+    }
+LISTS_NONE(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
+LISTS_NONE(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_t)
+LISTS_NONE(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t)
+LISTS_NONE(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
+LISTS_NONE(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t)
+LISTS_NONE(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t)
 
 /* One sample for each process that the device is busy with: it is divided among them. */
 EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t handle, nvmlProcessUtilizationSample_t *samples,
