@@ -171,7 +171,7 @@ class RemoteBackend:
         named = kernel or session.kernels[0].name
         if named not in {one.name for one in session.kernels}:
             names = ", ".join(one.name for one in session.kernels)
-            raise NotFoundError(f"session {session.name} has no kernel {named!r}; it has {names}")
+            raise NotFoundError(f"session {session.name} has no container {named!r}; it has {names}")
         yield RemotePrograms(self._client, session.id, session.name, named)
 
     def ssh_access(self, reference: str) -> SshAccessView:

@@ -105,7 +105,7 @@ def _ssh_by_server(reference: str, command: Sequence[str], *, print_only: bool) 
     kernels = {one.name: one.command for one in access.kernels}
     kernel = kernel or next(iter(kernels))
     if kernel not in kernels:
-        raise NotFoundError(f"session {found.name} has no kernel {kernel!r}; it has {', '.join([*kernels][:10])}")
+        raise NotFoundError(f"session {found.name} has no container {kernel!r}; it has {', '.join([*kernels][:10])}")
     if print_only:
         click.echo(shlex.join([*kernels[kernel], *command]))
         raise click.exceptions.Exit(0)
