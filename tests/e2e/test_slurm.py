@@ -10,6 +10,7 @@ import docker
 import pytest
 
 from muster.core.launch.slurm import job_number
+from muster.core.spec.session_spec import HOME
 from tests.control_node import SCRIPTS, SMALL, ControlNode
 
 SCRIPT = """#!/bin/sh
@@ -142,7 +143,7 @@ def test_a_file_that_cannot_be_written_ends_the_kernel_with_one_clear_line(node,
     name = node.submit(*SMALL, "-v", "logs", "-o", "logs/taken/x", "-c", "echo never")
     assert node.reaches(name, "TERMINATED")["exit_code"] == 125
     log = node.run("logs", name).out
-    assert "muster: /home/work/logs/taken/x for the command's output cannot be written" in log
+    assert f"muster: {HOME}/logs/taken/x for the command's output cannot be written" in log
     assert "never" not in log
 
 

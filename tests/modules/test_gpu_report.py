@@ -12,6 +12,7 @@ from muster.contract.report import GpuHealthReport
 from muster.contract.values import checked
 from tests.modules.agent_code import ROOT, gpu_report, nvml, xids
 from tests.modules.cluster_on_host import log_with, session
+from tests.simulated_hosts import healthy_gpu
 
 # A driver of the time before MIG, with two GPUs; ON_INIT and ON_MEMORY say how it is broken.
 DRIVER = r"""
@@ -166,22 +167,7 @@ def test_each_symptom_that_the_driver_and_the_log_tell_is_reported(fake_gpus):
 
     uuids, well, troubles = health()
     assert troubles == []
-    assert well == [
-        {
-            "index": index,
-            "uuid": uuid,
-            "address": f"0000:0{index + 1}:00.0",
-            "problem": "",
-            "xids": [],
-            "ecc_errors": 0,
-            "remap_failed": False,
-            "remap_pending": False,
-            "throttled": [],
-            "recovery": None,
-            "strangers": [],
-        }
-        for index, uuid in enumerate(uuids)
-    ]
+    assert well == [{**healthy_gpu("", index), "uuid": uuid} for index, uuid in enumerate(uuids)]
     checked(GpuHealthReport, well[0], "health")
     sick = [(1, "ecc", 3), (1, "remap-failed", 1), (1, "remap-pending", 1), (1, "clocks", 0x8C), (1, "recovery", 2)]
     _, ill, _ = health(*sick, (1, "xid", 79), (1, "xid", 13), (1, "xid", 79))

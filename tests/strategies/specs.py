@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.session_spec import HOME, SessionSpec
 from tests.strategies.values import NOW, M, new_id, texts
 
 
@@ -51,7 +51,7 @@ def specs(draw: st.DrawFn) -> SessionSpec:
     gpu = draw(st.integers(0, 3))
     mounted = draw(mounts())
     written_to = [mount["target"] for mount in mounted if not mount["read_only"]]
-    log_file = st.none() | st.sampled_from([f"{target}/%x-%3a.log" for target in (*written_to, "/home/work/.logs")])
+    log_file = st.none() | st.sampled_from([f"{target}/%x-%3a.log" for target in (*written_to, f"{HOME}/.logs")])
     names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
     return SessionSpec.model_validate(
         {

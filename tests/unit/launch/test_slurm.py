@@ -13,7 +13,7 @@ from muster.core.launch.slurm import job_number, tasks_of_kernels
 from muster.core.launch.startup_files import startup_files
 from muster.core.model.session import Session
 from muster.core.spec.errors import validated
-from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.session_spec import HOME, SessionSpec
 from muster.core.values.errors import SpecError
 from tests.properties import examples
 from tests.strategies.sessions import make_session, placed_on
@@ -120,14 +120,14 @@ def test_letters_stand_for_what_they_stand_for_in_slurm():
         output="logs/%x/%A_%4a.%N.%n.%u.%%", error="logs/%j", array="3,7", array_id=new_id(9), array_index=7
     )
     assert files(session) == {
-        "output": f"/home/work/logs/train/{new_id(9)}_0007.main1.0.{session.owner}.%",
-        "error": f"/home/work/logs/{session.id}",
+        "output": f"{HOME}/logs/train/{new_id(9)}_0007.main1.0.{session.owner}.%",
+        "error": f"{HOME}/logs/{session.id}",
     }
 
 
 def test_with_slurms_variables_the_number_of_a_job_is_theirs():
     session = logging(output="logs/%j-%a", slurm_env=True)
-    assert files(session) == {"output": f"/home/work/logs/{job_number(session.id)}-0"}
+    assert files(session) == {"output": f"{HOME}/logs/{job_number(session.id)}-0"}
 
 
 def test_a_path_begins_where_the_command_does():
