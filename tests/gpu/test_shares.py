@@ -56,9 +56,9 @@ def test_a_container_sees_its_share_and_nothing_changes_that(node: LabControlNod
         "env LD_LIBRARY_PATH=/opt/muster/driver /tools/smi",
         "env LD_LIBRARY_PATH=/opt/muster/driver /tools/smi hold 4096 </dev/null",
     ]
-    by_smi, without_environment, by_library, from_the_drivers_folder, by_cuda = printed(node, "0.5", " && ".join(commands))
+    by_smi, without_environment, by_library, beside_the_driver, by_cuda = printed(node, "0.5", " && ".join(commands))
     assert re.fullmatch(rf"0 GPU-\S+ total {QUARTER} used 0", by_smi)
-    assert without_environment == from_the_drivers_folder == by_smi
+    assert without_environment == beside_the_driver == by_smi
     assert by_library == f"{QUARTER} {QUARTER}"
     assert by_cuda.endswith(f"total {QUARTER}")
 
@@ -131,8 +131,9 @@ def test_a_program_without_the_libraries_is_reported_though_it_keeps_to_the_shar
     node.exec(name, "sh", "-c", past_the_libraries(64 * MIB))
     node.run("pass", "--wait")
     (found,) = [line for line in story(node, name) if "without the libraries" in line]
-    pid = found.removeprefix("main1 has programs on a GPU without the libraries that cap its share: process ").split()[0]
-    assert "/tools/smi" in node.exec(name, "cat", f"/proc/{pid}/cmdline").out
+    pid = re.fullmatch(r"main1 has programs on a GPU .*: process (\d+) in its container", found)
+    assert pid is not None
+    assert "/tools/smi" in node.exec(name, "cat", f"/proc/{pid[1]}/cmdline").out
 
 
 def test_bypassing_the_libraries_is_reported_and_ended_if_the_site_wants_it(node: LabControlNode) -> None:
