@@ -39,15 +39,13 @@ def test_best_effort_gets_nothing_of_a_gpu_that_is_needed_all_the_time(gpu, cloc
     assert first + second >= 3.9 * SECOND
 
 
-# How long the pauses between bursts of 5 ms are, and the CUDA kernels of best effort; what part of the pauses these get.
+# How long pauses between bursts of 5 ms are, the CUDA kernels of best effort, and what part of the pauses these get.
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("pause_ms", "kernel_ns", "least"),
     [(3, 20_000, 0), (10, 20_000, 0.15), (30, 20_000, 0.6), (30, 1 * MS, 0.2), (200, 5 * MS, 0.3), (200, 50 * MS, 0)],
 )
-def test_best_effort_costs_others_a_twentieth_of_their_pauses_at_most(
-    gpu, new_clock, seed, pause_ms, kernel_ns, least
-):
+def test_best_effort_costs_others_a_twentieth_of_their_pauses_at_most(gpu, new_clock, seed, pause_ms, kernel_ns, least):
     clock = new_clock(seed)
     bursts = ("bursts", 500, f"kernel=1000000 every=5 gap={pause_ms * MS}")
     (alone,) = ran(clock, gpu("alone"), [bursts], 8)
