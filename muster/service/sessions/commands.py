@@ -37,7 +37,7 @@ class SessionCommands:
         Raises as `SessionPreparation.sessions`, NameTakenError, SubmittedBeforeError where the submission was done
         already, and BadInputError where a limit refuses them.
         """
-        new = self._preparation.sessions(spec, owner, count, self._clock())
+        new = self._preparation.sessions(spec, owner, count, self._clock(), asks_agents=True)
         pending = self._store.search(states=[SessionState.PENDING])
         refusal = pending_refusal(self._settings.limits.limits(), pending, new)
         if refusal is not None:

@@ -303,13 +303,22 @@ class SubmittedView(View):
     items: list[SessionView]
     impossible: dict[str, WaitView] = Field(description="by session id, why it can never start unchanged")
     again: bool = Field(description="whether this is the result of an earlier submit with the same Idempotency-Key")
+    warnings: list[str] = Field(description="what may go wrong, such as an image that nobody knows; a line each")
 
     @classmethod
-    def of(cls, sessions: Iterable[Session], impossible: Mapping[str, Wait], *, again: bool = False) -> Self:
+    def of(
+        cls,
+        sessions: Iterable[Session],
+        impossible: Mapping[str, Wait],
+        *,
+        again: bool = False,
+        warnings: Iterable[str] = (),
+    ) -> Self:
         return cls(
             items=session_views(sessions),
             impossible={key: WaitView.of(wait, wait.position) for key, wait in impossible.items()},
             again=again,
+            warnings=list(warnings),
         )
 
 
