@@ -249,6 +249,10 @@ class Settings(BaseModel):
     apps: dict[str, AppSettings] = Field(
         default={}, description="programs that `--app NAME` starts: the site's own, and changes of the built-in ones"
     )
+    cancel_impossible: bool = Field(
+        default=True,
+        description="cancel a session whose --after-ok names one that failed; false: it waits to be cancelled",
+    )
     shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default={}, description="by owner, how much they are entitled to; 1 for owners who are not named"
     )

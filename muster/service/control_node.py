@@ -53,6 +53,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
                 settings.slow_after_s,
                 _idle_rules(settings),
                 SuspectRules(settings.suspect_after, settings.suspect_for_s),
+                cancels_impossible=settings.cancel_impossible,
             ),
         )
     finally:

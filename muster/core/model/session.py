@@ -170,6 +170,10 @@ class Session:
         return None if self.array_index is None else self.name.removesuffix(f"-{self.array_index}")
 
     @property
+    def succeeded(self) -> bool:
+        return self.state is SessionState.TERMINATED and self.result is Result.SUCCESS
+
+    @property
     def ends_for_good(self) -> bool:
         """Return whether it is TERMINATING, and will neither be queued nor launched again."""
         restarting = self.step is LaunchStep.RESTARTING
