@@ -256,6 +256,10 @@ class Settings(BaseModel):
     shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default={}, description="by owner, how much they are entitled to; 1 for owners who are not named"
     )
+    extend_most: Seconds = Field(
+        default=86400,
+        description="how much time users may add to a session's limit in all; administrators any",
+    )
     usage_half_life_s: float = Field(
         default=604800.0, gt=0, description="seconds after which use counts half in fair_share"
     )

@@ -265,6 +265,12 @@ class LocalBackend:
         self.check_may_change()
         return self._views(self._commands.restart(references, self.user))
 
+    def extend(self, references: Iterable[str], seconds: int) -> list[SessionView]:
+        """Raises as `SessionCommands.extend`; administrators may add any time."""
+        self.check_may_change()
+        is_bound = not self._token.sees_all
+        return self._views(self._commands.extend(references, seconds, self.user, is_bound=is_bound))
+
     def rename(self, reference: str, name: str) -> SessionView:
         self.check_may_change()
         (view,) = self._views([self._commands.rename(reference, name, self.user)])

@@ -210,6 +210,7 @@ class SessionView(View):
     submitted_at: Moment
     started_at: Moment | None
     ended_at: Moment | None
+    time_limit_s: int | None = Field(description="how long it may run, with what was added since it was submitted")
     requeues: int
     held_by: str | None
     notice: str | None
@@ -251,6 +252,7 @@ def session_fields(session: Session, shares: Mapping[str, Sequence[GpuShareView]
         "submitted_at": session.submitted_at,
         "started_at": session.started_at,
         "ended_at": session.ended_at,
+        "time_limit_s": session.time_limit,
         "requeues": session.requeues,
         "held_by": session.held_by,
         "notice": session.notice,
