@@ -94,6 +94,10 @@ class RemoteBackend:
     def restart(self, references: Iterable[str]) -> list[SessionView]:
         return self._changed("restart", references)
 
+    def extend(self, references: Iterable[str], seconds: int) -> list[SessionView]:
+        body = {"sessions": list(references), "seconds": seconds}
+        return self._client.post(SessionsView, "sessions/extend", body).items
+
     def rename(self, reference: str, name: str) -> SessionView:
         return self._client.post(SessionView, f"{session_path(reference)}/rename", {"name": name})
 
