@@ -12,6 +12,7 @@ from muster.core.values.errors import MusterError, NotFoundError
 from muster.core.values.units import timestamp
 from muster.remote.client import Client, ServerError
 from muster.remote.folders import RemoteFolders, RemoteSecrets
+from muster.remote.reconnection import Reconnection
 from muster.service.agents.views import AgentsView, GpusView
 from muster.service.images.commits_under_way import Progressed
 from muster.service.images.views import CommittedImageView, CommitView, ImagesView
@@ -32,6 +33,7 @@ class RemoteBackend:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._reconnection = Reconnection(client)
 
     @property
     def folders(self) -> RemoteFolders:
@@ -151,7 +153,7 @@ class RemoteBackend:
             if progressed is not None:
                 progressed(state.done_bytes, state.total_bytes)
             time.sleep(_POLL_S)
-            state = self._client.get(CommitView, f"commits/{quote(name, safe='')}")
+            state = self._reconnection.get(CommitView, f"commits/{quote(name, safe='')}")
         return state.image
 
     @contextmanager
@@ -190,7 +192,7 @@ class RemoteBackend:
         reached: Callable[[SessionView], bool],
         timeout_s: float | None = None,
     ) -> Iterator[list[SessionView]]:
-        """Yield as `SessionQueries.wait_for`. Raises TimeoutError."""
+        """Yield as `SessionQueries.wait_for`, across restarts of the server. Raises TimeoutError."""
         now: dict[str, SessionView] = {session.id: session for session in sessions}
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         last: list[SessionView] = []
@@ -205,7 +207,7 @@ class RemoteBackend:
                 raise TimeoutError
             time.sleep(_POLL_S)
             for session in waited_for:
-                now[session.id] = self._client.get(SessionView, _session(session.id))
+                now[session.id] = self._reconnection.get(SessionView, _session(session.id), deadline)
 
     def _page(self, query: SessionQuery, cursor: str | None, limit: int) -> SessionListView:
         parameters = {
