@@ -21,7 +21,7 @@ from tests.strategies.agents import make_agent, reporting
 def test_submit_takes_every_flag():
     session = submitted(
         *("--name", "lab", "--image", "debian:12", "--cluster-size", "4", "--cluster-mode", "multi-node"),
-        *("--role", "ps:2,cpu=1", "--cpu", "2", "--mem", "4G", "--shm", "1G", "--fgpu", "0.5"),
+        *("--role", "ps:2,cpu=1", "--cpu", "2", "--mem", "4G", "--shm", "1G", "--fgpu", "0.5", "--fgpu-limit", "0.8"),
         *("-e", "A=1", "-e", "B=2"),
         *("-v", "data:/data:ro", "--priority", "80", "--time-limit", "2h", "--resource-group", "gpu"),
         *("--type", "batch", "--command", "python train.py", "--on", "all", "--requeue"),
@@ -33,6 +33,7 @@ def test_submit_takes_every_flag():
     assert [kernel["name"] for kernel in session["kernels"]] == ["main1", "ps1", "ps2", "sub1"]
     spec = session["spec"]
     assert (spec["cpu"], spec["mem"], spec["shm"], spec["fgpu"]) == ("2000m", 4 << 30, 1 << 30, "500m")
+    assert (spec["fgpu_limit"], spec["best_effort"]) == ("800m", False)
     assert spec["env"] == {"A": "1", "B": "2"}
     assert spec["mounts"] == [{"folder": "data", "target": "/data", "read_only": True}]
     assert (spec["priority"], spec["time_limit"], spec["resource_group"]) == (80, "7200s", "gpu")

@@ -104,7 +104,7 @@ def commit(
     """Begin a commit; the dialog then requests its progress."""
     session = viewer.backend.session(reference)
     try:
-        state = viewer.backend.begin_commit(
+        state = viewer.backend.images.begin_commit(
             session.id, kernel or None, name.strip(), message=message.strip(), public=public
         )
     except (BadInputError, NotPossibleInStateError) as error:
@@ -119,7 +119,7 @@ def commit(
 @router.get("/{reference}/commit/state")
 def commit_state(viewer: CurrentViewer, reference: Reference, name: Annotated[str, Query(max_length=1000)]) -> Response:
     session = viewer.backend.session(reference)
-    return viewer.fragment(_DIALOGS, "commit_state", session=session, state=viewer.backend.commit_state(name))
+    return viewer.fragment(_DIALOGS, "commit_state", session=session, state=viewer.backend.images.commit_state(name))
 
 
 @router.post("/{reference}/{action}")
