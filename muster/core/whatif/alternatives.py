@@ -180,12 +180,17 @@ def flag_value(name: str, amount: int) -> str:
 
 def fewer_kernels(replays: Replays) -> Iterator[Suggestion]:
     spec, size = replays.session.spec, len(replays.session.kernels)
+    most = f"-{spec.sizes[1]}" if spec.is_elastic else ""
     least = 1 + sum(role.replicas for role in spec.roles if role.name != "main")
-    fewer = _last(replays, range(least, size), partial(_with, "cluster_size"))
+    fewer = _last(replays, range(least, size), lambda count: SpecChange({"cluster_size": _size(count, most)}))
     if fewer is not None:
-        text = f"{fewer} {'container' if fewer == 1 else 'containers'} instead of {size}"
-        change = SpecChange({"cluster_size": fewer})
-        yield Suggestion(text, (change,), share(fewer, size), ("--cluster-size", str(fewer)))
+        text = f"{'at least ' if most else ''}{fewer} {'container' if fewer == 1 else 'containers'} instead of {size}"
+        change = SpecChange({"cluster_size": _size(fewer, most)})
+        yield Suggestion(text, (change,), share(fewer, size), ("--cluster-size", f"{fewer}{most}"))
+
+
+def _size(count: int, most: str) -> int | str:
+    return f"{count}{most}" if most else count
 
 
 def a_shorter_time_limit(replays: Replays) -> Iterator[Suggestion]:

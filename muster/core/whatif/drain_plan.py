@@ -63,7 +63,8 @@ def _placed_elsewhere(drained: Snapshot, sessions: Collection[Session]) -> set[s
 
 def _queued_again(session: Session) -> Session:
     kernels = tuple(replace(kernel, allocation=None) for kernel in session.kernels)
-    return replace(session, state=SessionState.PENDING, kernels=kernels, step=None, started_at=None, wait=None)
+    waiting = replace(session, state=SessionState.PENDING, kernels=kernels, step=None, started_at=None, wait=None)
+    return waiting.of_size(None) if session.spec.is_elastic else waiting
 
 
 def _delayed(snapshot: Snapshot, drained: Snapshot) -> tuple[Session, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.core.model.policy import EACH, Limit, Limits
-from muster.core.model.session import Result, Session, SessionState, kernel_count, kernels_of
+from muster.core.model.session import Result, Session, SessionState, kernel_count, kernels_of, spare_kernels_of
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import LimitHit, LimitKind
 
@@ -110,9 +110,10 @@ def applied(changes: Sequence[Change], snapshot: Snapshot, session_id: str) -> S
 def changed(session: Session, fields: Mapping[str, Any]) -> Session:
     """Return the pending session as if it had been submitted with these fields. It has no more kernels than before."""
     spec = session.spec.model_copy(update=dict(fields))
-    ids = tuple(kernel.id for kernel in session.kernels)[: kernel_count(spec)]
+    ids = tuple(kernel.id for kernel in session.possible_kernels)[: kernel_count(spec)]
     held_by = session.held_by if spec.hold else None
-    return replace(session, spec=spec, kernels=kernels_of(spec, ids, session.main.image), held_by=held_by)
+    kernels, spare = (make(spec, ids, session.main.image) for make in (kernels_of, spare_kernels_of))
+    return replace(session, spec=spec, kernels=kernels, spare=spare, held_by=held_by)
 
 
 def with_limit(limits: Limits, hit: LimitHit, value: int) -> Limits:
