@@ -129,6 +129,7 @@ class Session:
     An elastic session (`--cluster-size 4-8`) has as many `kernels` as it was `given`; where that is None, as it needs
     at least. Those that it might have beyond them are `spare`: they hold nothing.
     `notice` is the text that its users are shown before its end, `warned_at` when one said that it is idle.
+    `extended_s` is what users have added to its time limit.
     """
 
     id: str
@@ -160,6 +161,7 @@ class Session:
     failed_on: tuple[str, ...] = ()
     notice: str | None = None
     warned_at: float | None = None
+    extended_s: int = 0
     given: int | None = None
     spare: tuple[Kernel, ...] = ()
     folders: tuple[MountedFolder, ...] = ()
@@ -172,6 +174,15 @@ class Session:
     def array_name(self) -> str | None:
         """Return what the sessions of its array are called without their indexes."""
         return None if self.array_index is None else self.name.removesuffix(f"-{self.array_index}")
+
+    @property
+    def time_limit(self) -> int | None:
+        """Return the seconds that it may run, with what was added since it was submitted."""
+        return None if self.spec.time_limit is None else self.spec.time_limit + self.extended_s
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state is SessionState.TERMINATED and self.result is Result.SUCCESS
 
     @property
     def ends_for_good(self) -> bool:
