@@ -15,7 +15,7 @@ from ..engine import overlay_networks
 from ..engine.api import API_VERSION, EngineError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
-from ..gpus import device_nodes, toolkit
+from ..gpus import cdi, device_nodes, toolkit
 from ..gpus.gpu_report import (
     GpuReading,
     context_costs,
@@ -106,6 +106,7 @@ def gather_report(
         "runtime": _first_line(Path(runtime_path, "VERSION")),
         "fgpu": _first_line(Path(names.FGPU_PATH, "VERSION")),
         "gpu_toolkit": toolkit.version() if answers.gpus else None,
+        "gpu_cdi": cdi.offered_gpus(info) if answers.gpus else None,
         "gpu_unlinked": device_nodes.unlinked_nodes() if info.get("CgroupDriver") == "systemd" else [],
         "images": [_image(image) for image in images],
         "generation": host_state.read_generation(cluster),
