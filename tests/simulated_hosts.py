@@ -84,6 +84,7 @@ def report_of(
         "spools": [],
         "files": [],
         "leftovers": None,
+        "directories": None,
     }
 
 

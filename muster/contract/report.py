@@ -252,6 +252,7 @@ class Report(ContractModel):
     spools: Many[Line] = ()
     files: Many[Id] = ()
     leftovers: Annotated[tuple[LeftoverReport, ...] | None, Field(strict=False, max_length=1_024)] = None
+    directories: Annotated[tuple[Line, ...] | None, Field(strict=False, max_length=1_024)] = None
 
     @model_validator(mode="after")
     def _names_nothing_twice(self) -> Self:

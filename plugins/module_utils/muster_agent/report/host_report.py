@@ -15,6 +15,7 @@ from ..engine import overlay_networks
 from ..engine.api import API_VERSION, EngineError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
+from ..folders.plain import plain_directories
 from ..gpus import cdi, device_nodes, toolkit
 from ..gpus.gpu_report import (
     GpuReading,
@@ -45,10 +46,12 @@ def gather_report(
     runtime_path: str,
     warn: Callable[[str], None],
     leftovers: list[dict[str, str]] | None = None,
+    folders_root: str | None = None,
 ) -> dict[str, Any]:
     """Return the report. `warn` is called with what could not be read, if the host can work without it.
 
-    `leftovers` are those of the run of `converge` before it, None without one.
+    `leftovers` are those of the run of `converge` before it, None without one. `directories` are those of
+    `folders_root`, None without it.
     """
     reading = GpuReading()
     cluster_label = names.of_cluster(cluster)
@@ -115,6 +118,7 @@ def gather_report(
         "spools": sorted(last_words.spooled_sessions(cluster)),
         "files": key_directory.sessions_with_keys(names.ClusterPaths(cluster)),
         "leftovers": leftovers,
+        "directories": plain_directories(folders_root) if folders_root else None,
     }
 
 
