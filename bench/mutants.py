@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 240
 
 MEMORY = ("test_memory.py", "test_ways_around.py", "test_usage.py")
-LEASES = ("test_lease.py", "test_lease_classes.py")
+LEASES = ("test_lease_table.py", "test_lease.py", "test_lease_classes.py")
 LAUNCHES = ("test_launch.py", *LEASES)
 TESTS = {
     "allocations.c": MEMORY,
@@ -49,12 +49,13 @@ TESTS = {
     "lease_table.c": LEASES,
     "lease_turn.c": LEASES,
     "limits.c": ("test_memory.py", "test_canary.py", "test_nvml.py"),
+    "nvml_processes.c": ("test_nvml.py",),
     "nvml_proxy.c": ("test_nvml.py",),
     "pools.c": MEMORY,
     "process.c": ("test_usage.py", "test_lease.py"),
     "real.c": ("test_lookup.py",),
     "shares.c": ("test_ways_around.py",),
-    "usage.c": ("test_usage.py", "test_memory.py"),
+    "usage.c": ("test_usage.py", "test_memory.py", "test_nvml.py"),
 }
 
 
