@@ -3,6 +3,8 @@
 import ctypes
 import subprocess
 from ctypes import Structure, c_bool, c_int, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -69,15 +71,20 @@ def library(tmp_path_factory):
     return loaded
 
 
+@dataclass
+class Call:
+    """A call of a function by its name, on the table."""
+
+    library: ctypes.CDLL
+    table: Table
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        return getattr(self.library, f"lease_table_{name}")(ctypes.byref(self.table), *arguments)
+
+
 @pytest.fixture
 def call(library):
-    table = Table()
-
-    def named(name, *arguments):
-        return getattr(library, f"lease_table_{name}")(ctypes.byref(table), *arguments)
-
-    named.table = table
-    return named
+    return Call(library, Table())
 
 
 def grant(account, since=NOW, closing=False):
