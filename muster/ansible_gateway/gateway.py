@@ -21,9 +21,11 @@ _CONVERGE_SLACK_S = 120
 class AnsibleGateway:
     """A runner of playbooks on one inventory. It calls `on_answer` in the calling thread, which must be quick."""
 
-    def __init__(self, inventory: Path, cluster: str) -> None:
+    def __init__(self, inventory: Path, cluster: str, folders_root: Path | None = None) -> None:
+        """Take the inventory, the cluster's name, and the data root whose directories agents report."""
         self._inventory = inventory
         self._cluster = cluster
+        self._folders_root = folders_root
 
     def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
         """Observe these agents, or with none given all that the inventory names `without` some.
@@ -33,6 +35,8 @@ class AnsibleGateway:
         limit = ",".join(agent_ids) if agent_ids else ",".join(["all", *(f"!{agent_id}" for agent_id in without)])
         with private_directory() as directory:
             variables = {"muster_cluster": self._cluster}
+            if self._folders_root is not None:
+                variables["muster_folders_root"] = str(self._folders_root)
             run_playbook("observe", self._inventory, variables, directory, read_visit, on_answer, limit)
 
     def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:

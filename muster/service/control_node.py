@@ -39,7 +39,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
     try:
         yield WorkerDependencies(
             store=store,
-            gateway=AnsibleGateway(settings.inventory, settings.cluster),
+            gateway=AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root),
             pull_image=ImageSource(store, settings),
             collect_images=ImageCollection(store, settings, _start_thread),
             render=Templates(settings.templates).render,
@@ -53,6 +53,7 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
                 settings.slow_after_s,
                 _idle_rules(settings),
                 SuspectRules(settings.suspect_after, settings.suspect_for_s),
+                cancels_impossible=settings.cancel_impossible,
             ),
         )
     finally:

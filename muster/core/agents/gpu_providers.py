@@ -16,7 +16,8 @@ MPS_PIPES = "/run/muster-mps/pipe"
 MPS_SHM = "/run/muster-mps/shm"
 LIMITS_FILE = "fgpu"
 _DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-_REAL_LIBRARIES = tuple(f"{DRIVER_TREE}/{name}" for name in _DRIVER_LIBRARIES)
+# Under other names than its own, so that no loader finds the driver in that folder.
+_REAL_LIBRARIES = tuple(f"{DRIVER_TREE}/real-{name}" for name in _DRIVER_LIBRARIES)
 # The driver maps memory in pages of this size: a finer cap could not be used up.
 _PAGE_BYTES = 2 << 20
 WHOLE_MILLI = 1000

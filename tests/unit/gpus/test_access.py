@@ -29,7 +29,11 @@ from tests.strategies.values import fake_key_pair
 GIB = 1 << 30
 TREES = [
     {"source": path, "target": path, "read_only": True}
-    for path in ("/opt/muster/fgpu", "/opt/muster/driver/libcuda.so.1", "/opt/muster/driver/libnvidia-ml.so.1")
+    for path in (
+        "/opt/muster/fgpu",
+        "/opt/muster/driver/real-libcuda.so.1",
+        "/opt/muster/driver/real-libnvidia-ml.so.1",
+    )
 ]
 LIBRARIES = {name: f"/opt/muster/fgpu/lib/{name}" for name in ("libcuda.so.1", "libnvidia-ml.so.1")}
 NO_ACCESS = {"libraries": {}, "mounts": [], "env": {}, "usage": False, "leases": []}
