@@ -223,6 +223,53 @@ static uint64_t own_start_ticks(void)
     return ticks;
 }
 
+/* Where the control groups of version 2 are mounted depends on the host; a limit names the directory below that. */
+static void own_group(char group[MOST_GROUP])
+{
+    char line[2 * MOST_GROUP];
+    group[0] = '\0';
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, "0::", 3)) {
+            line[strcspn(line, "\n")] = '\0';
+            snprintf(group, MOST_GROUP, "%.255s", line + 3);
+        }
+    if (file)
+        fclose(file);
+}
+
+static bool is_within(const struct process *process, const struct limit *limit)
+{
+    static const char *const mounts[] = {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"};
+    const char *group = limit->group;
+    for (unsigned i = 0; i < 2 && group == limit->group; i++)
+        if (!strncmp(group, mounts[i], strlen(mounts[i])))
+            group += strlen(mounts[i]);
+    size_t length = strlen(group);
+    return length && !strncmp(process->group, group, length) && strchr("/", process->group[length]);
+}
+
+uint64_t state_used_in(const struct state *state, const struct limit *limit)
+{
+    uint64_t sum = 0;
+    for (unsigned slot = 0; slot < state->slots; slot++)
+        if (is_within(&state->processes[slot], limit))
+            sum += state->processes[slot].used_bytes[limit->device];
+    return sum;
+}
+
+/* Whether the process, with what it has just added, keeps to the limits of its control group and of those above. */
+static bool keeps_limits(const struct state *state, const struct process *process, unsigned device)
+{
+    for (unsigned i = 0; i < MAX_LIMITS; i++) {
+        const struct limit *limit = &state->limits[i];
+        if (limit->group[0] && limit->device == device && is_within(process, limit) &&
+            state_used_in(state, limit) > limit->hard_bytes)
+            return false;
+    }
+    return true;
+}
+
 struct process *state_claim(struct state *state)
 {
     if (mine || forked)
@@ -246,6 +293,7 @@ struct process *state_claim(struct state *state)
         memset(mine, 0, sizeof *mine);
         mine->pid = getpid();
         mine->start_ticks = own_start_ticks();
+        own_group(mine->group);
         mine->state = SLOT_ALIVE;
         if (state->slots <= chosen)
             state->slots = chosen + 1;
@@ -277,7 +325,7 @@ bool state_reserve(struct state *state, struct process *process, unsigned device
         return false;
     /* Whoever adds last sees what all others added, so that the sum never passes the total unseen. */
     process->used_bytes[device] += bytes;
-    if (sum_used(state, device) <= total)
+    if (sum_used(state, device) <= total && keeps_limits(state, process, device))
         return true;
     process->used_bytes[device] -= bytes;
     state_lock();
@@ -285,7 +333,7 @@ bool state_reserve(struct state *state, struct process *process, unsigned device
     bool fits = false;
     for (unsigned attempt = 0; attempt < 3 && !fits; attempt++) {
         process->used_bytes[device] += bytes;
-        fits = sum_used(state, device) <= total;
+        fits = sum_used(state, device) <= total && keeps_limits(state, process, device);
         if (!fits) {
             process->used_bytes[device] -= bytes;
             sched_yield();

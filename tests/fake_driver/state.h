@@ -14,6 +14,8 @@ enum {
     MAX_PROCESSES = 128,
     QUEUE_DEPTH = 1024,
     MAX_EXPORTS = 256,
+    MAX_LIMITS = 32,
+    MOST_GROUP = 256,
 };
 
 /* What is wrong with a GPU: `fakegpu ail` sets it, NVML tells it. A lost one answers nothing, a gone one is not listed. */
@@ -46,6 +48,7 @@ enum process_state { SLOT_FREE, SLOT_ALIVE, SLOT_DYING, SLOT_DEAD };
 struct process {
     _Atomic uint32_t state;
     int32_t pid; /* in its own pid namespace */
+    char group[MOST_GROUP]; /* its control group of version 2, as it was when it began; "" where there is none */
     uint64_t start_ticks, died_ns;
     _Atomic uint32_t contexts[MAX_DEVICES];
     _Atomic uint64_t used_bytes[MAX_DEVICES];
@@ -63,6 +66,13 @@ struct exported {
     char properties[32];
 };
 
+/* What the processes of a control group may have of a device together; no group: free. */
+struct limit {
+    uint32_t device;
+    uint64_t soft_bytes, hard_bytes;
+    char group[MOST_GROUP]; /* its directory */
+};
+
 struct state {
     uint64_t magic;
     uint32_t gpus;
@@ -73,6 +83,7 @@ struct state {
     struct device devices[MAX_DEVICES];
     struct process processes[MAX_PROCESSES];
     struct exported exports[MAX_EXPORTS];
+    struct limit limits[MAX_LIMITS];
 };
 
 struct settings {
@@ -105,6 +116,8 @@ int state_export_open(int number);
 /* Returns the number of the memory behind a descriptor, which this process has from now on as well, or -1. */
 int state_import(struct state *state, int file);
 void state_export_drop(int number);
+/* In use by the processes in a limit's control group. */
+uint64_t state_used_in(const struct state *state, const struct limit *limit);
 /* In use by the living; of a GPU with its instances. */
 uint64_t state_used(struct state *state, unsigned device);
 
