@@ -140,6 +140,7 @@ void state_reset(struct state *state, const struct settings *settings)
     state->mute = settings->mute;
     state->context_bytes = settings->context_bytes;
     state->free_delay_ns = settings->free_delay_ns;
+    state->host_bytes = settings->host_bytes;
     for (unsigned gpu = 0; gpu < settings->gpus; gpu++) {
         struct device *device = &state->devices[gpu * DEVICES_PER_GPU];
         device->present = 1;
@@ -181,6 +182,7 @@ static void end_slot(struct state *state, struct process *process)
         state->devices[device].skipped_ns += unserved;
         process->contexts[device] = 0;
         process->used_bytes[device] = 0;
+        process->managed_bytes[device] = 0;
     }
     process->state = SLOT_DEAD;
 }
@@ -318,6 +320,20 @@ static uint64_t sum_used(const struct state *state, unsigned device)
     return sum;
 }
 
+/* Moves managed memory to the host, as much as is missing; under state_lock. */
+static void evict(struct state *state, unsigned device, uint64_t missing)
+{
+    for (unsigned slot = 0; slot < state->slots && missing; slot++) {
+        struct process *process = &state->processes[slot];
+        uint64_t moved = process->managed_bytes[device] < missing ? process->managed_bytes[device] : missing;
+        moved = moved < state->host_bytes ? moved : state->host_bytes;
+        process->managed_bytes[device] -= moved;
+        process->used_bytes[device] -= moved;
+        state->host_bytes -= moved;
+        missing -= moved;
+    }
+}
+
 bool state_reserve(struct state *state, struct process *process, unsigned device, uint64_t bytes)
 {
     uint64_t total = state->devices[device].mem_bytes;
@@ -330,6 +346,9 @@ bool state_reserve(struct state *state, struct process *process, unsigned device
     process->used_bytes[device] -= bytes;
     state_lock();
     state_reap(state);
+    uint64_t used = sum_used(state, device);
+    if (used + bytes > total)
+        evict(state, device, used + bytes - total);
     bool fits = false;
     for (unsigned attempt = 0; attempt < 3 && !fits; attempt++) {
         process->used_bytes[device] += bytes;
@@ -346,6 +365,31 @@ bool state_reserve(struct state *state, struct process *process, unsigned device
 void state_release(struct process *process, unsigned device, uint64_t bytes)
 {
     process->used_bytes[device] -= bytes;
+}
+
+bool state_reserve_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes)
+{
+    bool on_device = state->host_bytes == 0 || bytes <= state->devices[device].mem_bytes - sum_used(state, device);
+    if (on_device && !state_reserve(state, process, device, bytes))
+        return false;
+    state_lock();
+    bool fits = on_device || bytes <= state->host_bytes;
+    if (on_device)
+        process->managed_bytes[device] += bytes;
+    else if (fits)
+        state->host_bytes -= bytes;
+    state_unlock();
+    return fits;
+}
+
+void state_release_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes)
+{
+    state_lock();
+    uint64_t on_device = process->managed_bytes[device] < bytes ? process->managed_bytes[device] : bytes;
+    process->managed_bytes[device] -= on_device;
+    process->used_bytes[device] -= on_device;
+    state->host_bytes += bytes - on_device;
+    state_unlock();
 }
 
 static void hold(int number)

@@ -52,6 +52,7 @@ struct process {
     uint64_t start_ticks, died_ns;
     _Atomic uint32_t contexts[MAX_DEVICES];
     _Atomic uint64_t used_bytes[MAX_DEVICES];
+    uint64_t managed_bytes[MAX_DEVICES]; /* of these, what may go to the host's memory; under state_lock */
     _Atomic uint64_t launched_ns[MAX_DEVICES];
     _Atomic uint64_t launches;
     struct launch queue[QUEUE_DEPTH];
@@ -78,6 +79,7 @@ struct state {
     uint32_t gpus;
     _Atomic uint32_t slots; /* slots at and above it were never used */
     uint64_t context_bytes, free_delay_ns;
+    uint64_t host_bytes; /* how much managed memory the host takes when a device is full */
     uint64_t log_records; /* in the file beside the state that stands for the kernel's log */
     uint32_t mute; /* the driver fails to say the UUID of a device */
     struct device devices[MAX_DEVICES];
@@ -88,9 +90,9 @@ struct state {
 
 struct settings {
     uint32_t gpus, mig_capable, mute;
-    uint64_t mem_bytes, context_bytes, free_delay_ns;
+    uint64_t mem_bytes, context_bytes, free_delay_ns, host_bytes;
 };
-#define DEFAULT_SETTINGS ((struct settings){2, 0, 0, 8ull << 30, 256ull << 20, 0})
+#define DEFAULT_SETTINGS ((struct settings){2, 0, 0, 8ull << 30, 256ull << 20, 0, 0})
 
 uint64_t now_ns(void);
 /* The mapped state, made with the defaults where there is none; NULL where it cannot be opened. */
@@ -109,6 +111,9 @@ void state_reap(struct state *state);
 
 bool state_reserve(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 void state_release(struct process *process, unsigned device, uint64_t bytes);
+/* Managed memory: on the device, or on the host. What is on the device goes to the host for other memory. */
+bool state_reserve_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes);
+void state_release_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 /* Moves memory of this process behind descriptors. Returns its number, or -1. */
 int state_export(struct state *state, unsigned device, uint64_t bytes);
 /* Returns a new descriptor of it, or -1. */

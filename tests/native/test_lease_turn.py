@@ -134,6 +134,7 @@ def test_the_first_launch_gets_an_idle_gpu_and_one_credit(gpu):
     assert gpu.table.grant == process.open == process.entered == grant(process.account)
     assert gpu.table.changes > changes
     assert (process.credits, process.batch_credits, process.batch_since) == (1, 1, NOW)
+    assert process.turns == 1, "launches that wait for it wake"
     assert (process.member.grant, process.member.heartbeat) == (gpu.table.grant, NOW)
     assert (process.contended, process.contended_at) == (0, 0)
 
@@ -486,8 +487,10 @@ def test_a_process_that_was_silent_leaves_a_turn_that_is_over(alone, gpu):
     gpu.table.grant = grant(other.account, gpu.now + MS)
     alone.step(SECOND)
     assert (alone.open, alone.leaving, alone.drains_requested) == (SHUT, held, 1)
+    alone.credits = 0
     alone.drain(MS)
     assert (alone.entered, alone.leaving) == (0, 0)
+    assert alone.credits == 0, "there is no turn for another batch"
 
 
 def test_a_drain_that_began_before_the_leave_is_not_enough(alone, gpu):
@@ -566,6 +569,14 @@ def test_a_long_kernel_of_best_effort_needs_a_long_pause(rest):
     assert rest.credits == 0
     rest.step(MS // 2)
     assert (rest.credits, rest.batch_at) == (1, 0)
+
+
+def test_credits_of_an_earlier_turn_are_void_in_a_short_pause(rest, gpu):
+    rest.credits, rest.launch_ns = 5, 30 * MS
+    rest.entered = rest.open = 0
+    rest.block()
+    assert rest.open == gpu.table.grant
+    assert (rest.credits, rest.batch_at) == (0, gpu.now + (30 * MS - 30 * MS // 20) * 20)
 
 
 def test_kernels_of_best_effort_count_as_short_until_one_was_measured(rest):

@@ -207,6 +207,11 @@ BROKEN = {
     "a GPU twice": (HEAD + 2 * "gpu GPU-1 2097152 1\n", "names a GPU twice"),
     "too many GPUs": (HEAD + "".join(f"gpu GPU-{i} 2097152 1\n" for i in range(17)), "names too many GPUs"),
     "a compute mode that is none": ("version 1\nkernel k\ncompute some\n", "compute is fair, hard or none"),
+    "an overcommit below the share": (HEAD + "class best-effort\novercommit 999\n", "overcommit is 1000 thousandths"),
+    "an overcommit that is none": (HEAD + "class best-effort\novercommit more\n", "overcommit is 1000 thousandths"),
+    "an overcommit beyond reason": (HEAD + "overcommit 1000001\n", "overcommit is 1000 thousandths or more"),
+    "an overcommit twice": (HEAD + 2 * "overcommit 1000\n", "says something twice"),
+    "an overcommit of a guaranteed share": (HEAD + "overcommit 1500\n", "overcommits memory, and is not of the class"),
     "a class that is none": (HEAD + "class first\n", "class is guaranteed or best-effort"),
     "a class twice": (HEAD + "class best-effort\nclass guaranteed\n", "says something twice"),
 }
@@ -322,3 +327,58 @@ def test_calls_that_fail_leave_the_account_as_it_was(fake_driver, plain_containe
     answers, used = fake_driver.run(NULL_ARGUMENTS, plain_container.libraries)
     assert all(answers)
     assert used == 2 * MIB
+
+
+OVERCOMMITTED = """
+context()
+free = free_and_total()
+first, second = allocate(1024 * MIB), allocate(1024 * MIB)
+refusals = [refused(2 * MIB + FITS), refused(FITS)]
+ok(cuda.cuMemFree_v2(first))
+handle = c_uint64()
+kinds = [
+    cuda.cuMemCreate(byref(handle), c_size_t(700 * MIB), byref(on_device()), c_uint64(0)),
+    cuda.cuMemCreate(byref(handle), c_size_t(500 * MIB), byref(on_device()), c_uint64(0)),
+    cuda.cuMemAllocManaged(byref(first), c_size_t(1024 * MIB), 1),
+]
+ok(cuda.cuMemFree_v2(second))
+tell([free, refusals, kinds, free_and_total()[0]])
+wait()
+"""
+
+
+def overcommitted(container, milli=2000):
+    head, gpu = container.start(mem_bytes=1280 * MIB).limits.read_text().split("gpu ")
+    container.write_limits(f"{head}class best-effort\novercommit {milli}\ngpu {gpu}")
+    return container
+
+
+def test_best_effort_has_managed_memory_above_its_share_and_other_memory_within(fake_driver, plain_container):
+    fake_driver.init(1, 1280 * MIB, "--host", str(1 << 40))
+    libraries = overcommitted(plain_container).libraries
+    free, refusals, kinds, left = fake_driver.run(OVERCOMMITTED.replace("FITS", "0"), libraries)
+    assert free == [1024 * MIB, 1280 * MIB], "programs see the share"
+    assert refusals == [OUT_OF_MEMORY, 1], "2 GiB of managed memory are charged 1 GiB"
+    assert kinds == [OUT_OF_MEMORY, 0, OUT_OF_MEMORY]
+    assert left == 1024 * MIB - 500 * MIB
+
+
+def test_guaranteed_containers_get_their_memory_from_best_effort(fake_driver, build_native):
+    fake_driver.init(1, 2048 * MIB, "--host", str(1 << 40))
+    container = overcommitted(Container(fake_driver, build_native))
+    script = "context()\nallocate(1600 * MIB)\ntell(0)\nwait()"
+    rest = fake_driver.start(script, container.libraries)
+    rest.stdout.readline()
+    assert fake_driver.used_bytes() == 1600 * MIB + CONTEXT
+    assert fake_driver.run("context()\ntell(refused(1024 * MIB))") == 0, "the driver moves managed memory away"
+    rest.communicate()
+    assert fake_driver.used_bytes() == 0
+
+
+def test_without_overcommit_plain_memory_stays_on_the_gpu(fake_driver, build_native):
+    fake_driver.init(1, 2048 * MIB, "--host", str(1 << 40))
+    container = overcommitted(Container(fake_driver, build_native), 1000)
+    rest = fake_driver.start("context()\nallocate(1024 * MIB)\ntell(0)\nwait()", container.libraries)
+    rest.stdout.readline()
+    assert fake_driver.run("context()\ntell(refused(1024 * MIB))") == OUT_OF_MEMORY
+    rest.communicate()
