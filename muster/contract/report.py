@@ -225,6 +225,7 @@ class Report(ContractModel):
     """The report of a host and the cluster's things on it. `spools` are ids of sessions whose last words it keeps.
 
     `files` are ids of sessions that have keys there, and perhaps other files, whether or not they have containers.
+    `gpu_cdi` are the GPUs that the engine can give by CDI; None where it has none.
     `leftovers` are those of the last run with a manifest; None in a report that no such run was before.
     """
 
@@ -246,6 +247,7 @@ class Report(ContractModel):
     runtime: Line | None = None
     fgpu: Line | None = None
     gpu_toolkit: Line | None = None
+    gpu_cdi: Annotated[tuple[GpuUuid, ...] | None, Field(strict=False, max_length=1_024)] = None
     gpu_unlinked: Few[Line] = ()
     images: Many[ImageReport] = ()
     generation: Amount | None = None

@@ -42,6 +42,7 @@ from ansible.module_utils.muster_agent.folders import owned as made_folders
 from ansible.module_utils.muster_agent.folders import quota as folder_quota
 from ansible.module_utils.muster_agent.folders import usage as folder_usage
 from ansible.module_utils.muster_agent.gpus import (
+    cdi,
     device_nodes,
     gpu_access,
     gpu_report,
@@ -64,6 +65,7 @@ __all__ = [
     "agent_plan",
     "agent_report",
     "app_health",
+    "cdi",
     "container_spec",
     "converge",
     "device_nodes",

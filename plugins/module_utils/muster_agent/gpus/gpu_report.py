@@ -127,14 +127,34 @@ def memory_by_container(
 
 
 def uncapped_processes(
-    answers: nvml.Answers, kernels: Iterable[dict[str, Any]], libraries: Path, proc: Path = _PROC
-) -> dict[str, list[tuple[int, int]]]:
-    """Return by container's id (pid on this host, pid in the container) of processes on a GPU that kernels share, which
-    have not loaded the library that caps them.
+    answers: nvml.Answers,
+    kernels: list[dict[str, Any]],
+    libraries: Path,
+    ask_again: Callable[[], nvml.Answers],
+    proc: Path = _PROC,
+) -> dict[str, list[int]]:
+    """Return by container's id the processes, by their numbers in it, that use a GPU of which it has a share and have
+    not loaded the library that caps them. They may have the driver's own by its path, a copy of it, or none.
 
-    They may have the driver's own library by its path, a copy of it, or none at all. `kernels` are a report's entries,
-    `libraries` is the tree that lies at FGPU_PATH. Processes that end meanwhile are left out. A container has at most
-    _MOST_UNCAPPED of them, since a tenant decides how many there are.
+    `kernels` are a report's entries, `libraries` is the tree that lies at FGPU_PATH. A process that has started another
+    program since the driver listed it has other libraries now. So those found are looked at again after the driver has
+    listed its processes once more, by `ask_again`.
+    """
+    found = _without_libraries(answers, kernels, libraries, proc)
+    again = _without_libraries(ask_again(), kernels, libraries, proc) if found else {}
+    return {
+        container_id: [inner for pid, inner in pids if (pid, inner) in again.get(container_id, ())]
+        for container_id, pids in found.items()
+    }
+
+
+def _without_libraries(
+    answers: nvml.Answers, kernels: list[dict[str, Any]], libraries: Path, proc: Path
+) -> dict[str, list[tuple[int, int]]]:
+    """Return by container's id (pid on this host, pid in the container) of processes without the library.
+
+    Those that end meanwhile are left out. A container has at most _MOST_UNCAPPED of them, since a tenant decides how
+    many there are.
     """
     capping = _files(path for tree in (libraries, *_trees(libraries)) for path in (tree / "lib").glob(_LIBRARY))
     found: dict[str, set[tuple[int, int]]] = {}
