@@ -72,9 +72,9 @@ def gather_report(
     of_nobody = strangers(answers, _of_all_clusters(engine)) if any(answers.processes.values()) else {}
     tree = Path(names.FGPU_PATH)
     uncapped = uncapped_processes(answers, kernels, tree, lambda: GpuReading().result(warn))
+    costs = context_costs(tree)
     shares = memory_limits.shares_of(kernels) if answers.memory_limits else []
     enforced = memory_limits.enforced(shares, warn)
-    costs = context_costs(tree)
     for gpu in answers.gpus:
         gpu["context_bytes"] = costs.get(gpu["parent_uuid"] or gpu["uuid"])
     for health in answers.health:
