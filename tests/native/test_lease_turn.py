@@ -267,6 +267,7 @@ def test_a_turn_whose_batch_is_done_ends_a_little_early(alone, gpu):
     alone.step(MS - MS // 2)
     assert gpu.holder == alone.account
     assert gpu.table.grant & CLOSING, "a drain would cost more"
+    assert alone.entry.waiting_since == gpu.now, "and it waits for its next turn"
 
 
 def test_an_account_that_came_later_and_had_less_shortens_the_turn(alone, gpu):

@@ -307,6 +307,7 @@ node, parameters = c_void_p(), AllocNode(pool=PoolProps(type=1, location=Locatio
 ok(cuda.cuGraphAddMemAllocNode(byref(node), graph, None, c_size_t(0), byref(parameters)))
 answers = [
     cuda.cuGraphInstantiateWithFlags(byref(c_void_p()), None, c_uint64(0)),
+    cuda.cuGraphInstantiateWithFlags(None, graph, c_uint64(0)),
     cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(0)),
     cuda.cuMemFree_v2(c_uint64(12345)),
     cuda.cuArray3DCreate_v2(byref(c_void_p()), None),
