@@ -140,6 +140,9 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
     keys = names.ClusterPaths(cluster).kernel_keys(seen.session_id, seen.kernel_name)
     place = Place(cluster, seen.session_id, seen.generation, seen.kernel_name)
     addresses = [network["IPAddress"] for network in found["NetworkSettings"]["Networks"].values()]
+    times = session_times(found["State"])
+    if found["State"]["Status"] == "running":
+        times["oom_killed"] = times["oom_killed"] or kernel_usage.ran_out_of_memory(place)
     return {
         "kernel_id": seen.kernel_id,
         "session_id": seen.session_id,
@@ -147,7 +150,7 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "generation": int(seen.generation),
         "container_id": seen.id,
         "state": found["State"]["Status"],
-        **session_times(found["State"]),
+        **times,
         "released": key_directory.released_generation(keys) == seen.generation,
         "address": next(filter(None, addresses), None),
         "ssh_port": int(bindings[0]["HostPort"]) if bindings else None,
