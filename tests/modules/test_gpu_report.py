@@ -121,7 +121,7 @@ def _gpu(index, uuid, numa_node, address):
 
 
 def test_gpus_are_read_from_the_driver(driver, sysfs, tmp_path):
-    gpus, processes, troubles, _, health = driver(READ, sysfs)
+    gpus, processes, troubles, _, health, _ = driver(READ, sysfs)
     assert gpus == [_gpu(0, "GPU-a", 2, "0000:3b:00.0"), _gpu(1, "GPU-b", None, "10000:3b:00.0")]
     # So old a driver says nothing of health.
     nothing = {"ecc_errors": None, "remap_failed": None, "remap_pending": None, "throttled": [], "recovery": None}
@@ -336,7 +336,7 @@ def test_the_use_of_a_containers_processes_is_reported_by_gpu(cluster, fake_gpus
 
 def test_a_gpu_in_mig_mode_is_reported_as_its_instances(fake_gpus):
     folder = fake_gpus("--gpus", "2", "--mem", str(143771 * MIB), "--mig")
-    gpus, processes, troubles, _, health = _asked(folder, CUT, folder / "nothing")
+    gpus, processes, troubles, _, health, _ = _asked(folder, CUT, folder / "nothing")
     assert troubles == []
     whole = gpus.pop()
     assert [gpu.pop("uuid")[:4] for gpu in gpus] == ["MIG-", "MIG-"]

@@ -49,7 +49,7 @@ def gpu_access(agent: Agent, kernel: Kernel, spec: SessionSpec) -> GpuAccess:
     return GpuAccess(gpus, access, delta.files)
 
 
-def cdi_gives(agent: Agent, uuids: Iterable[str]) -> bool:
+def _cdi_gives(agent: Agent, uuids: Iterable[str]) -> bool:
     """Return whether the engine gives these GPUs by CDI, and not the container toolkit by its hook."""
     devices = agent.attributes.fgpu_devices
     if devices is FgpuDevices.AUTO:
@@ -90,6 +90,6 @@ def _kernel_gpu(agent: Agent, share: GpuShare) -> GpuEntry:
 
 def _devices(gpus: tuple[GpuEntry, ...], agent: Agent) -> DevicesEntry:
     uuids = tuple(gpu.uuid for gpu in gpus)
-    if cdi_gives(agent, uuids):
+    if _cdi_gives(agent, uuids):
         return DevicesEntry(driver="cdi", ids=tuple(f"{CDI_KIND}={uuid}" for uuid in uuids))
     return DevicesEntry(driver="nvidia", ids=uuids)

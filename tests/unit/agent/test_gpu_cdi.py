@@ -133,7 +133,7 @@ def test_an_agent_offers_the_gpus_that_the_engine_can_give(tmp_path):
     assert cdi.offered_gpus(info, file) == ["GPU-a"]
     assert cdi.offered_gpus({"CDISpecDirs": []}, file) is None
     assert cdi.offered_gpus({}, file) is None
-    for broken in ("", "[]", '{"devices": 1, "containerEdits": {}}'):
+    for broken in ("", "[]", '{"devices": 1, "containerEdits": {}}', '{"devices": [], "containerEdits": []}'):
         file.write_text(broken)
         assert cdi.offered_gpus(info, file) == []
 

@@ -21,6 +21,6 @@ def offered_gpus(info: dict[str, Any], specification: Path = SPECIFICATION) -> l
         edits = [spec["containerEdits"], *(device["containerEdits"] for device in spec["devices"])]
         mounts = [mount["hostPath"] for edit in edits for mount in edit.get("mounts") or []]
         names = [device["name"] for device in spec["devices"]]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []
     return sorted(names) if all(Path(mount).exists() for mount in mounts) else []

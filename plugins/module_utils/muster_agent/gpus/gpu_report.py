@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +157,7 @@ def _without_libraries(
     Those that end meanwhile are left out. A container has at most _MOST_UNCAPPED of them, since a tenant decides how
     many there are.
     """
-    capping = _files(path for tree in (libraries, *_trees(libraries)) for path in (tree / "lib").glob(_LIBRARY))
+    capping = _capping_files(libraries)
     found: dict[str, set[tuple[int, int]]] = {}
     for kernel in kernels:
         parts = [gpu["uuid"] for gpu in kernel["gpus"] if gpu["mem_bytes"] is not None] if capping else []
@@ -168,14 +169,18 @@ def _without_libraries(
     return {container_id: sorted(pids)[:_MOST_UNCAPPED] for container_id, pids in found.items()}
 
 
-def _trees(path: Path) -> Iterable[Path]:
-    """Return the versions of a tree that kernels may have mounted."""
-    return path.with_name(f"{path.name}-versions").glob("*")
+def _capping_files(tree: Path) -> set[tuple[int, int]]:
+    """Return the libraries that cap, of this tree and of its versions that kernels may have mounted."""
+    files = set()
+    for path in (tree, *tree.with_name(f"{tree.name}-versions").glob("*")):
+        with suppress(FileNotFoundError):  # a version that nothing uses any more is removed
+            files.add(_file_at(path / "lib" / _LIBRARY))
+    return files
 
 
-def _files(paths: Iterable[Path]) -> set[tuple[int, int]]:
-    facts = [path.stat() for path in paths]
-    return {(fact.st_dev, fact.st_ino) for fact in facts}
+def _file_at(path: Path) -> tuple[int, int]:
+    facts = path.stat()
+    return facts.st_dev, facts.st_ino
 
 
 def _has_loaded(pid: int, files: set[tuple[int, int]], proc: Path) -> bool:
@@ -189,7 +194,7 @@ def _has_loaded(pid: int, files: set[tuple[int, int]], proc: Path) -> bool:
         ranges = [line.split(maxsplit=1)[0].split("-") for line in mappings if _LIBRARY in line]
         # `maps` fills addresses up with zeros, and `map_files` does not.
         followed = [process / "map_files" / "-".join(f"{int(end, 16):x}" for end in ends) for ends in ranges]
-        return not mappings or not files.isdisjoint(_files(followed))
+        return not mappings or not files.isdisjoint(map(_file_at, followed))
     except (FileNotFoundError, ProcessLookupError):
         return True
 
