@@ -13,6 +13,7 @@ from muster.core.values.units import timestamp
 from muster.remote.client import Client, ServerError, session_path
 from muster.remote.folders import RemoteFolders, RemoteSecrets
 from muster.remote.images import RemoteImages
+from muster.remote.reconnection import Reconnection
 from muster.service.agents.views import AgentsView, GpusView
 from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
 from muster.service.reach.logs import LogRequest
@@ -31,6 +32,7 @@ class RemoteBackend:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._reconnection = Reconnection(client)
 
     @property
     def folders(self) -> RemoteFolders:
@@ -93,6 +95,10 @@ class RemoteBackend:
 
     def restart(self, references: Iterable[str]) -> list[SessionView]:
         return self._changed("restart", references)
+
+    def extend(self, references: Iterable[str], seconds: int) -> list[SessionView]:
+        body = {"sessions": list(references), "seconds": seconds}
+        return self._client.post(SessionsView, "sessions/extend", body).items
 
     def rename(self, reference: str, name: str) -> SessionView:
         return self._client.post(SessionView, f"{session_path(reference)}/rename", {"name": name})
@@ -161,7 +167,7 @@ class RemoteBackend:
         reached: Callable[[SessionView], bool],
         timeout_s: float | None = None,
     ) -> Iterator[list[SessionView]]:
-        """Yield as `SessionQueries.wait_for`. Raises TimeoutError."""
+        """Yield as `SessionQueries.wait_for`, across restarts of the server. Raises TimeoutError."""
         now: dict[str, SessionView] = {session.id: session for session in sessions}
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         last: list[SessionView] = []
@@ -176,7 +182,7 @@ class RemoteBackend:
                 raise TimeoutError
             time.sleep(_POLL_S)
             for session in waited_for:
-                now[session.id] = self._client.get(SessionView, session_path(session.id))
+                now[session.id] = self._reconnection.get(SessionView, session_path(session.id), deadline)
 
     def _page(self, query: SessionQuery, cursor: str | None, limit: int) -> SessionListView:
         parameters = {

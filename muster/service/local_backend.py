@@ -58,6 +58,7 @@ from muster.service.sessions.views import (
     SubmittedView,
     session_views,
 )
+from muster.service.sessions.warnings import warnings_about
 from muster.service.usage.reports import DEFAULT_SPAN_S, report_keys
 from muster.service.usage.views import CurrentUsagesView, CurrentUsageView, ReportView
 from muster.settings import Settings
@@ -139,14 +140,16 @@ class LocalBackend:
                 raise KeyUsedError from None
             same = list(self._store.get(earlier.session_ids).values())
             return SubmittedView.of(self._queries.visible(same), {}, again=True)
-        return SubmittedView.of(new, impossible_waits(self._store, self._settings, new, time.time()))
+        impossible = impossible_waits(self._store, self._settings, new, time.time())
+        return SubmittedView.of(new, impossible, warnings=warnings_about(self._store, self._settings, new))
 
     def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRunView:
         """Return what would become of a submit. Raises as `submit`."""
         from muster.service.questions.dry_run import visible_dry_run  # noqa: PLC0415 - the scheduler loads slowly
 
         new = self._preparation.sessions(spec, owner_of_new(self._token, owner, "submits"), count, time.time())
-        return DryRunView.of(visible_dry_run(self._store, self._settings, new, self.sees))
+        answer = visible_dry_run(self._store, self._settings, new, self.sees)
+        return DryRunView.of(answer, warnings_about(self._store, self._settings, new))
 
     def overview(self) -> OverviewView:
         """Return the cluster at a glance: the visible sessions, the queues' heads, free capacity, agents in trouble."""
@@ -253,6 +256,12 @@ class LocalBackend:
     def restart(self, references: Iterable[str]) -> list[SessionView]:
         self.check_may_change()
         return self._views(self._commands.restart(references, self.user))
+
+    def extend(self, references: Iterable[str], seconds: int) -> list[SessionView]:
+        """Raises as `SessionCommands.extend`; administrators may add any time."""
+        self.check_may_change()
+        is_bound = not self._token.sees_all
+        return self._views(self._commands.extend(references, seconds, self.user, is_bound=is_bound))
 
     def rename(self, reference: str, name: str) -> SessionView:
         self.check_may_change()

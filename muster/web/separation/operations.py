@@ -132,6 +132,7 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.details,
             LocalBackend.drain,
             LocalBackend.dry_run,
+            LocalBackend.extend,
             LocalBackend.find,
             LocalBackend.gpus,
             LocalBackend.heartbeat,

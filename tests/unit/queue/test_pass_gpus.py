@@ -65,6 +65,18 @@ def test_a_container_above_its_share_is_reported_at_the_begin_and_at_the_end(con
     assert node.state(session) == S.RUNNING
 
 
+def test_best_effort_may_be_above_its_share_where_the_site_overcommits(control_node):
+    agent = host(fgpu_overcommit=1.5)
+    node = control_node(agent)
+    rest, guaranteed = node.submit(fgpu="0.5", best_effort=True), node.submit(fgpu="0.5")
+    node.run()
+    for session in (rest, guaranteed):
+        use(agent, session, CAP * 3 // 2)
+    node.run()
+    assert told(node, rest) == []
+    assert told(node, guaranteed) == ["main1 uses 384 MiB of GPU memory, its share is 256 MiB"]
+
+
 @pytest.mark.parametrize("before", [0, 2 * CAP])
 def test_a_site_may_have_such_a_session_ended(control_node, before):
     agent = host()
@@ -79,6 +91,26 @@ def test_a_site_may_have_such_a_session_ended(control_node, before):
     ended = node.session(session)
     assert (ended.state, ended.result) == (S.TERMINATED, Result.FAILURE)
     assert ended.reason == "main1 uses 512 MiB of GPU memory, its share is 256 MiB"
+    assert node.state(other) == S.RUNNING
+
+
+def test_a_program_without_the_libraries_is_reported_and_ended_if_the_site_wants_it(control_node):
+    agent = host()
+    node = control_node(agent)
+    session, other = node.submit(fgpu="0.5"), node.submit(fgpu="0.5")
+    node.run()
+    agent.containers[session.id].uncapped = [57, 8]
+    node.run()
+    problem = "main1 has programs on a GPU without the libraries that cap its share: process 57 and 8 in its container"
+    assert (told(node, session), node.state(session)) == ([problem], S.RUNNING)
+    agent.containers[session.id].uncapped = []
+    node.run()
+    assert told(node, session) == [problem, "main1 keeps to its share of GPUs again"]
+    agent.inventory["fgpu_over_cap"] = "end"
+    agent.containers[session.id].uncapped = [57]
+    node.run()
+    assert (node.state(session), node.session(session).result) == (S.TERMINATED, Result.FAILURE)
+    assert node.session(session).reason == problem.replace(" and 8", "")
     assert node.state(other) == S.RUNNING
 
 

@@ -22,6 +22,8 @@ _PIECE_BYTES = 1 << 16
 _CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 _PROC = Path("/proc")
 _SETTLED_S = 30
+_LIBRARY = "libcuda.so.1"
+_MOST_UNCAPPED = 16
 # The 22nd field of /proc/PID/stat, counted behind the name.
 _START_TICKS = 19
 # As far as the Linux kernel keeps the name.
@@ -35,36 +37,43 @@ def _since_boot() -> float:
 class GpuReading:
     """The driver's answers, read in a process of their own, beside whatever else is done until `result`.
 
-    A driver that hangs, in the kernel even, or crashes takes only that process with it.
+    A driver that hangs, in the kernel even, or crashes takes only that process with it. `read` asks it, and returns
+    what can be written as JSON.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, patience_s: float = PATIENCE_S, read: Callable[[], Any] = nvml.read) -> None:
         self._patience_s = patience_s
         self._give_up_at = time.monotonic() + patience_s
         self._pipe, writing = os.pipe()
         self._child = os.fork()
         if self._child == 0:
-            _answer(writing)
+            _answer(writing, read)
         os.close(writing)
 
     def result(self, warn: Callable[[str], None]) -> nvml.Answers:
         """Return the driver's answers. `warn` is called with what it did not answer."""
-        nothing = nvml.Answers([], {}, [], {}, [])
+        answer = self.answer(warn)
+        answers = nvml.Answers(*answer) if answer else nvml.Answers([], {}, [], {}, [])
+        for trouble in answers.troubles:
+            warn(trouble)
+        return answers
+
+    def answer(self, warn: Callable[[str], None]) -> Any:  # noqa: ANN401 - of any shape
+        """Return what `read` returned, or None. `warn` is called with the reason."""
         text = self._text()
         if text is None:
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, os.WNOHANG)  # it may be held up in the kernel, and ends when that lets it go
             warn(f"the GPU driver does not answer within {self._patience_s:g} s")
-            return nothing
+            return None
         _, status = os.waitpid(self._child, 0)
         if status != 0:
             warn(f"the GPU driver ends the process that asks it (wait status {status})")
-            return nothing
+            return None
         answer = json.loads(text)
-        answers = nvml.Answers(*answer["answers"]) if answer["answers"] else nothing
-        for trouble in [*answers.troubles, *answer["errors"]]:
-            warn(trouble)
-        return answers
+        for error in answer["errors"]:
+            warn(error)
+        return answer["answers"]
 
     def _text(self) -> bytes | None:
         """Return all that the child writes, or None if that takes too long."""
@@ -78,7 +87,7 @@ class GpuReading:
         return None
 
 
-def _answer(writing: int) -> None:
+def _answer(writing: int, read: Callable[[], Any]) -> None:
     """Ask the driver and write what it says; never returns."""
     status = 1
     try:
@@ -88,7 +97,7 @@ def _answer(writing: int) -> None:
             os.dup2(null, descriptor)
         answer: dict[str, Any] = {"answers": None, "errors": []}
         try:
-            answer["answers"] = nvml.read()
+            answer["answers"] = read()
         except NvmlError as error:
             answer["errors"].append(str(error))
         with os.fdopen(writing, "w", encoding="utf-8") as pipe:
@@ -115,6 +124,84 @@ def memory_by_container(
                 before = used[uuid][container_id]
                 used[uuid][container_id] = None if before is None or mem_bytes is None else before + mem_bytes
     return used
+
+
+def uncapped_processes(
+    answers: nvml.Answers,
+    kernels: list[dict[str, Any]],
+    libraries: Path,
+    ask_again: Callable[[], nvml.Answers],
+    proc: Path = _PROC,
+) -> dict[str, list[int]]:
+    """Return by container's id the processes, by their numbers in it, that use a GPU of which it has a share and have
+    not loaded the library that caps them. They may have the driver's own by its path, a copy of it, or none.
+
+    `kernels` are a report's entries, `libraries` is the tree that lies at FGPU_PATH. A process that has started another
+    program since the driver listed it has other libraries now. So those found are looked at again after the driver has
+    listed its processes once more, by `ask_again`.
+    """
+    found = _without_libraries(answers, kernels, libraries, proc)
+    again = _without_libraries(ask_again(), kernels, libraries, proc) if found else {}
+    return {
+        container_id: [inner for pid, inner in pids if (pid, inner) in again.get(container_id, ())]
+        for container_id, pids in found.items()
+    }
+
+
+def _without_libraries(
+    answers: nvml.Answers, kernels: list[dict[str, Any]], libraries: Path, proc: Path
+) -> dict[str, list[tuple[int, int]]]:
+    """Return by container's id (pid on this host, pid in the container) of processes without the library.
+
+    Those that end meanwhile are left out. A container has at most _MOST_UNCAPPED of them, since a tenant decides how
+    many there are.
+    """
+    capping = _files(path for tree in (libraries, *_trees(libraries)) for path in (tree / "lib").glob(_LIBRARY))
+    found: dict[str, set[tuple[int, int]]] = {}
+    for kernel in kernels:
+        parts = [gpu["uuid"] for gpu in kernel["gpus"] if gpu["mem_bytes"] is not None] if capping else []
+        for pid, _ in (entry for uuid in parts for entry in answers.processes.get(uuid) or ()):
+            if _container_of(pid, {kernel["container_id"]}, proc) and not _has_loaded(pid, capping, proc):
+                inner = _pid_in_container(pid, proc)
+                if inner is not None:
+                    found.setdefault(kernel["container_id"], set()).add((pid, inner))
+    return {container_id: sorted(pids)[:_MOST_UNCAPPED] for container_id, pids in found.items()}
+
+
+def _trees(path: Path) -> Iterable[Path]:
+    """Return the versions of a tree that kernels may have mounted."""
+    return path.with_name(f"{path.name}-versions").glob("*")
+
+
+def _files(paths: Iterable[Path]) -> set[tuple[int, int]]:
+    facts = [path.stat() for path in paths]
+    return {(fact.st_dev, fact.st_ino) for fact in facts}
+
+
+def _has_loaded(pid: int, files: set[tuple[int, int]], proc: Path) -> bool:
+    """Return whether a process has one of the files mapped. True also for one that ends and has no memory any more.
+
+    The device number in a line of `maps` is not the file's on every file system, so the mapping itself is followed.
+    """
+    process = proc / str(pid)
+    try:
+        mappings = (process / "maps").read_text("utf-8", "replace").splitlines()
+        ranges = [line.split(maxsplit=1)[0].split("-") for line in mappings if _LIBRARY in line]
+        # `maps` fills addresses up with zeros, and `map_files` does not.
+        followed = [process / "map_files" / "-".join(f"{int(end, 16):x}" for end in ends) for ends in ranges]
+        return not mappings or not files.isdisjoint(_files(followed))
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def _pid_in_container(pid: int, proc: Path) -> int | None:
+    """Return a process's number in its own namespace; None if it has ended."""
+    try:
+        status = (proc / str(pid) / "status").read_text("utf-8", "replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    numbers = re.search(r"^NSpid:(?:\s+(\d+))+$", status, re.MULTILINE)
+    return int(numbers[1]) if numbers else pid
 
 
 def percent_by_container(

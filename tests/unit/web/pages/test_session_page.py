@@ -79,6 +79,10 @@ def offered(text):
         (in_state(3, SessionState.SCHEDULED), {"terminate", "rename"}),
         (in_state(4, SessionState.PREPARING), {"terminate", "rename"}),
         (in_state(5, SessionState.RUNNING), {"terminate", "restart", "rename", "commit"}),
+        (
+            in_state(11, SessionState.RUNNING, spec=make_session(11, time_limit="1h").spec),
+            {"terminate", "restart", "rename", "commit", "extend"},
+        ),
         (in_state(6, SessionState.TERMINATING), set()),
         (in_state(7, SessionState.TERMINATING, step=LaunchStep.RESTARTING), {"terminate"}),
         (in_state(8, SessionState.TERMINATED, result=Result.SUCCESS, exit_code=0), set()),
