@@ -78,8 +78,6 @@ static nvmlReturn_t make_room(unsigned *count, unsigned there, const void *entri
 static nvmlReturn_t list_v1(int gpu, unsigned *count, nvmlProcessInfo_v1_t *infos)
 {
     struct own own;
-    if (count == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
     nvmlReturn_t result = own_processes(gpu, &own);
     if (result == NVML_SUCCESS)
         result = make_room(count, own.count, infos);
@@ -91,8 +89,6 @@ static nvmlReturn_t list_v1(int gpu, unsigned *count, nvmlProcessInfo_v1_t *info
 static nvmlReturn_t list_v2(int gpu, unsigned *count, nvmlProcessInfo_t *infos)
 {
     struct own own;
-    if (count == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
     nvmlReturn_t result = own_processes(gpu, &own);
     if (result == NVML_SUCCESS)
         result = make_room(count, own.count, infos);
@@ -104,20 +100,27 @@ static nvmlReturn_t list_v2(int gpu, unsigned *count, nvmlProcessInfo_t *infos)
 /* All processes of a container stand in the list of those that compute. */
 static nvmlReturn_t list_none(unsigned *count)
 {
-    if (count == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
     *count = 0;
     return NVML_SUCCESS;
 }
 
-#define LIST(function, info, of_limited)                                                  \
-    HOOK nvmlReturn_t function(nvmlDevice_t device, unsigned *count, info *infos)         \
-    {                                                                                     \
-        int gpu;                                                                          \
-        nvmlReturn_t result = nvml_limited_gpu(device, &gpu);                             \
-        if (result != NVML_SUCCESS)                                                       \
-            return result;                                                                \
-        return gpu < 0 ? real.function(device, count, infos) : of_limited;                \
+/* Begins a hook: of a GPU that is not limited the driver answers. Of a limited one `gpu` is its number from here on, and
+   `output` is somewhere to write to. */
+#define BEGIN_OF_LIMITED(function, output, ...)                   \
+    int gpu;                                                      \
+    nvmlReturn_t result = nvml_limited_gpu(device, &gpu);         \
+    if (result != NVML_SUCCESS)                                   \
+        return result;                                            \
+    if (gpu < 0)                                                  \
+        return real.function(device, __VA_ARGS__);                \
+    if ((output) == NULL)                                         \
+        return NVML_ERROR_INVALID_ARGUMENT
+
+#define LIST(function, info, of_limited)                                          \
+    HOOK nvmlReturn_t function(nvmlDevice_t device, unsigned *count, info *infos) \
+    {                                                                             \
+        BEGIN_OF_LIMITED(function, count, count, infos);                          \
+        return of_limited;                                                        \
     }
 
 LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, list_v1(gpu, count, infos))
@@ -133,14 +136,7 @@ LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, list_none(co
 HOOK nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list)
 {
     struct own own;
-    int gpu;
-    nvmlReturn_t result = nvml_limited_gpu(device, &gpu);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (gpu < 0)
-        return real.nvmlDeviceGetRunningProcessDetailList(device, list);
-    if (list == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    BEGIN_OF_LIMITED(nvmlDeviceGetRunningProcessDetailList, list, list);
     if (list->version != nvmlProcessDetailList_v1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     result = own_processes(gpu, &own);
@@ -178,14 +174,7 @@ HOOK nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProce
 {
     nvmlProcessUtilizationSample_t found[MOST_SAMPLES];
     unsigned there;
-    int gpu;
-    nvmlReturn_t result = nvml_limited_gpu(device, &gpu);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (gpu < 0)
-        return real.nvmlDeviceGetProcessUtilization(device, samples, count, last_seen);
-    if (count == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    BEGIN_OF_LIMITED(nvmlDeviceGetProcessUtilization, count, samples, count, last_seen);
     result = own_samples(device, gpu, last_seen, found, &there);
     if (result == NVML_SUCCESS)
         result = make_room(count, there, samples);
@@ -200,14 +189,7 @@ HOOK nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvm
 {
     nvmlProcessUtilizationSample_t found[MOST_SAMPLES];
     unsigned there;
-    int gpu;
-    nvmlReturn_t result = nvml_limited_gpu(device, &gpu);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (gpu < 0)
-        return real.nvmlDeviceGetProcessesUtilizationInfo(device, info);
-    if (info == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    BEGIN_OF_LIMITED(nvmlDeviceGetProcessesUtilizationInfo, info, info);
     if (info->version != nvmlProcessesUtilizationInfo_v1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     result = own_samples(device, gpu, info->lastSeenTimeStamp, found, &there);
@@ -241,14 +223,7 @@ HOOK nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtiliza
     nvmlProcessUtilizationSample_t found[MOST_SAMPLES];
     struct timespec now;
     unsigned count;
-    int gpu;
-    nvmlReturn_t result = nvml_limited_gpu(device, &gpu);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (gpu < 0)
-        return real.nvmlDeviceGetUtilizationRates(device, rates);
-    if (rates == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    BEGIN_OF_LIMITED(nvmlDeviceGetUtilizationRates, rates, rates);
     clock_gettime(CLOCK_REALTIME, &now);
     unsigned long long since = (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
     result = own_samples(device, gpu, since - WINDOW_US, found, &count);

@@ -25,9 +25,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
     )
     (wheel,) = directory.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", directory / "venv"], check=True)
-    subprocess.run([directory / "venv" / "bin" / "pip", "install", "--quiet", wheel], cwd=directory, check=True)
-    return directory / "venv" / "bin"
+    environment = directory / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    # By this environment's pip, and compiled as it is imported: most of Ansible never is.
+    pip = (sys.executable, "-m", "pip", "--python", environment / "bin" / "python")
+    subprocess.run([*pip, "install", "--quiet", "--no-compile", wheel], cwd=directory, check=True)
+    return environment / "bin"
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from tests.lab.lab import Lab
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+# These two have both databases, and nine of the twelve kinds of faults between them.
+@pytest.mark.parametrize("seed", [1, 2])
 def test_every_promise_is_kept_whatever_fails(seed: int, lab: Lab, tmp_path) -> None:
     chosen = schedule(seed, [host.name for host in lab.hosts])
     with control_node_for_chaos(chosen, lab, tmp_path) as node:
