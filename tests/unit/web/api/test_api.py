@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from muster.core.model.token import Scope
 from muster.web.caller import MAX_FAILURES
 from muster.web.protection import MAX_REQUEST_BYTES
-from tests.strategies.agents import make_agent
+from tests.strategies.agents import make_agent, reporting
 
 SESSIONS = "/api/v1/sessions"
 SMALL = {"cpu": 0.1, "mem": "64M", "shm": "16M"}
@@ -117,6 +117,20 @@ def test_a_dry_run_queues_nothing(caller, service):
     service.store.save_agents([make_agent("a1")])
     assert ada.post(f"{SESSIONS}/dry-run", json=SMALL).json()["items"][0]["kernels"][0]["agent"] == "a1"
     assert ada.get(SESSIONS).json()["total"] == 0
+
+
+def test_what_may_go_wrong_is_in_the_answer_to_a_submit_and_to_a_dry_run(caller, service):
+    service.store.save_agents([reporting(make_agent("a1"), directories=["datasets"])])
+    ada = caller("ada")
+    for path, status in (("/dry-run", 200), ("", 201)):
+        answer = ada.post(SESSIONS + path, json={**SMALL, "image": "example.org/lab/typo:1", "mounts": ["datasets"]})
+        assert answer.status_code == status
+        (warning,) = answer.json()["warnings"]
+        assert warning.startswith("image example.org/lab/typo:1: neither the catalog nor an agent has it")
+        refused = ada.post(SESSIONS + path, json={**SMALL, "mounts": ["datasets", "data"]})
+        assert refused.status_code == 422
+        assert [error["field"] for error in refused.json()["errors"]] == ["mounts[1].folder"]
+        assert "muster folder create data" in refused.json()["errors"][0]["remedy"]
 
 
 def test_several_are_changed_at_once_or_none(caller):

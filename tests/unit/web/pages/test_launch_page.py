@@ -134,6 +134,13 @@ def test_the_form_shows_where_the_session_would_start_now(preview):
 
 
 @pytest.mark.usefixtures("agents")
+def test_the_form_warns_of_an_image_that_nobody_knows(preview):
+    assert "image example.org/lab/typo:1: neither the catalog nor an agent has it" in preview(
+        image="example.org/lab/typo:1"
+    )
+
+
+@pytest.mark.usefixtures("agents")
 def test_the_form_takes_a_range_and_shows_how_many_containers_start(preview):
     text = preview(cluster_size="2-6", cpu="4", cluster_mode="multi-node")
     assert 'data-kind="starts"' in text
