@@ -19,6 +19,7 @@ from muster.web.api import (
 from muster.web.api.parameters import check_parameters
 from muster.web.pages import (
     account_page,
+    folder_files_page,
     folders_page,
     images_page,
     live,
@@ -33,7 +34,7 @@ from muster.web.pages.sessions import app_page, log_dialog, terminal_page
 from muster.web.pages.sessions import list_page as sessions_page
 from muster.web.pages.sessions import page as session_page
 from muster.web.pages.usage import page as usage_page
-from muster.web.streams import event_routes, log_routes, program, terminal
+from muster.web.streams import event_routes, folder_file_routes, log_routes, program, terminal
 
 PREFIX = "/api/v1"
 _API = (
@@ -41,6 +42,7 @@ _API = (
     session_routes,
     commit_routes,
     folder_routes,
+    folder_file_routes,
     secret_routes,
     usage_routes,
     agent_usage_routes,
@@ -65,6 +67,7 @@ _PAGES = (
     images_page,
     account_page,
     folders_page,
+    folder_files_page,
 )
 
 

@@ -266,8 +266,9 @@ def test_all_that_the_server_uses_can_be_requested():
             )
     requested = {name.removeprefix("backend.") for name in OPERATIONS}
     elsewhere = {
-        "find", "folders", "folders.remove", "log", "open_app_tunnel", "open_program", "open_terminal", "resources",
-        "secrets", "session_with_shares", "still_runs", "token", "usage_samples", "user",
+        "find", "folders", "folders.open_file", "folders.remove", "folders.upload", "log",
+        "open_app_tunnel", "open_program", "open_terminal", "resources", "secrets", "session_with_shares",
+        "still_runs", "token", "usage_samples", "user",
     }  # fmt: skip
     assert used - requested <= elsewhere
     assert "submit" in used

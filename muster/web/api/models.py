@@ -76,6 +76,12 @@ class ShareRequest(UnshareRequest):
     read_only: bool = True
 
 
+class MoveRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    to: str = Field(max_length=4096, pattern=_TEXT, description="the new path in the folder")
+
+
 class SecretRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 

@@ -168,6 +168,10 @@ OPERATIONS: Mapping[str, Operation] = {
         "folders",
         (
             OwnedFolders.create,
+            OwnedFolders.look,
+            OwnedFolders.make_directory,
+            OwnedFolders.remove_file,
+            OwnedFolders.rename_file,
             OwnedFolders.search,
             OwnedFolders.set_quota,
             OwnedFolders.share,
@@ -189,9 +193,11 @@ OPERATIONS: Mapping[str, Operation] = {
     # After these a connection is what they have opened.
     "open.app": Operation(LocalBackend.openable_app),
     "open.changes": Operation(LiveChanges.running),
+    "open.file": Operation(OwnedFolders.open_file),
     "open.log": Operation(LocalBackend.log),
     "open.program": Operation(LocalBackend.open_program),
     "open.terminal": Operation(LocalBackend.open_terminal),
+    "open.upload": Operation(OwnedFolders.upload),
 }
 
 
