@@ -60,7 +60,7 @@ from muster.service.sessions.views import (
     session_views,
 )
 from muster.service.usage.reports import DEFAULT_SPAN_S, report_keys
-from muster.service.usage.views import CurrentUsagesView, CurrentUsageView, ReportView
+from muster.service.usage.views import CurrentUsagesView, CurrentUsageView, ReportView, SessionHistoryView
 from muster.settings import Settings
 from muster.store.sessions.submissions import Submission, SubmittedBeforeError
 from muster.store.store import Store
@@ -185,6 +185,11 @@ class LocalBackend:
     def story(self, reference: str) -> StoryView:
         """Raises as `session`."""
         return StoryView(items=[StoryLineView.of(line) for line in self._queries.story(reference)])
+
+    def usage_history(self, reference: str) -> SessionHistoryView:
+        """Return the usage of its kernels over its life. Raises as `session`."""
+        session = self.find(reference)
+        return SessionHistoryView.of(session, self._store.usage_steps.of_session(session.id))
 
     def why(self, reference: str, *, what_if: bool) -> WhyView:
         """Raises as `session`, and NotPossibleInStateError with `what_if` for a session that does not wait."""

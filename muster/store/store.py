@@ -50,6 +50,7 @@ from muster.store.sessions.submissions import Submission, Submissions, claim
 from muster.store.sessions.waits import KnownWaits
 from muster.store.sign_ins import SignIns
 from muster.store.tokens import Tokens
+from muster.store.usage_steps import UsageSteps
 
 _GENERATION = "generation"
 _REQUESTED = "requested"
@@ -63,6 +64,7 @@ class Store:
         self._engine = open_engine(url)
         self.reservations = Reservations(self._engine)
         self.uses = KernelUses(self._engine)
+        self.usage_steps = UsageSteps(self._engine)
         self.samples = AgentSamples(self._engine)
         self.folders = Folders(self._engine)
         self.secrets = SecretRows(self._engine)

@@ -161,6 +161,7 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.submit,
             LocalBackend.terminate,
             LocalBackend.token_is_valid,
+            LocalBackend.usage_history,
             LocalBackend.why,
         ),
     ),
