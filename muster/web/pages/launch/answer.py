@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from muster.core.images.names import familiar
+from muster.core.model.projects import DEFAULT_PROJECT
 from muster.core.spec.command_line import submit_command
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
@@ -59,12 +61,16 @@ class AsText:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The page's answer to a form: `problems` by field, the rest only if the fields are valid."""
+    """The page's answer to a form: `problems` by field, the rest only if the fields are valid.
+
+    `notes` say what is not known here, though it may be launched.
+    """
 
     verdict: Verdict
     problems: Mapping[str, str] = field(default_factory=dict)
     picture: Picture | None = None
     text: AsText | None = None
+    notes: tuple[str, ...] = ()
 
 
 def preview_of(form: LaunchForm, choices: LaunchChoices, dry_run: RunDry) -> Preview:
@@ -77,9 +83,25 @@ def preview_of(form: LaunchForm, choices: LaunchChoices, dry_run: RunDry) -> Pre
         picture = picture_of(spec, choices.groups.get(spec.resource_group))
         text = _as_text(spec, form, count)
         tried = min(count, MAX_TRIED)
-        return Preview(_verdict(dry_run(values, tried), tried, count), {}, picture, text)
+        verdict = _verdict(dry_run(values, tried), tried, count)
+        return Preview(verdict, {}, picture, text, _notes(spec, choices))
     except MusterError as error:
         return Preview(refusal(error), problems_of(error), picture, text)
+
+
+def _notes(spec: SessionSpec, choices: LaunchChoices) -> tuple[str, ...]:
+    """Return what the form names and nobody here knows: perhaps it was mistyped."""
+    notes = []
+    if spec.image and not {spec.image, familiar(spec.image)} & choices.known_images:
+        notes.append(f"The catalog has no image {spec.image}. Agents try to pull it from a registry.")
+    # Those that are shared with another project are not known here.
+    if spec.project == DEFAULT_PROJECT:
+        notes += [
+            f"You have no folder {mount.folder}. It must be a directory that the site has made on the agents."
+            for mount in spec.mounts
+            if mount.folder not in choices.known_folders
+        ]
+    return tuple(notes)
 
 
 def _spec(values: Mapping[str, Any], now: datetime, dry_run: RunDry) -> SessionSpec:
