@@ -1,16 +1,34 @@
 """The files of a folder in a real browser: uploaded, looked at, downloaded, renamed, removed."""
 
 import base64
+import secrets
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
 
+from muster.core.agents.agent_connection import AgentConnection
+from muster.store.store import Store
+from tests.control_node import ControlNode
 from tests.e2e.web.conftest import serious_findings
+from tests.strategies.agents import make_agent
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>document.title = "taken over"</script></svg>'
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """Return a control node that is its own agent. Nobody works its queue: folders need no engine."""
+    made = ControlNode(tmp_path_factory.mktemp("node"), f"e2e-{secrets.token_hex(4)}", {"unworked_after_s": 1e9})
+    made.run("ls")
+    store = Store(f"sqlite:///{made.directory / 'state' / 'muster.db'}")
+    store.save_agents([replace(make_agent("localhost"), connection=AgentConnection(connection="local"))])
+    store.close()
+    yield made
+    made.remove_traces()
 
 
 def checked(page, width):
@@ -61,7 +79,7 @@ def test_files_are_uploaded_looked_at_renamed_and_removed(visit, server, width, 
     page.get_by_role("link", name="plot.png").click()
     picture = page.get_by_role("img", name="plot.png")
     expect(picture).to_be_visible()
-    page.wait_for_function("document.querySelector('img.preview').naturalWidth === 1")
+    assert picture.evaluate("async (image) => { await image.decode(); return image.naturalWidth; }") == 1
     checked(page, width)
     page.get_by_role("link", name="Files", exact=True).click()
     page.get_by_role("link", name="drawing.svg").click()
