@@ -11,7 +11,7 @@ from muster.core.model.session import FINAL
 from muster.core.values.errors import MusterError, NotFoundError
 from muster.core.values.units import timestamp
 from muster.remote.client import Client, ServerError
-from muster.remote.folders import RemoteFolders, RemoteSecrets
+from muster.remote.folders import RemoteFolders, RemoteSecrets, RemoteTokens
 from muster.service.agents.views import AgentsView, GpusView
 from muster.service.images.commits_under_way import Progressed
 from muster.service.images.views import CommittedImageView, CommitView, ImagesView
@@ -40,6 +40,10 @@ class RemoteBackend:
     @property
     def secrets(self) -> RemoteSecrets:
         return RemoteSecrets(self._client)
+
+    @property
+    def tokens(self) -> RemoteTokens:
+        return RemoteTokens(self._client)
 
     def submit(self, spec: Mapping[str, Any], owner: str | None, count: int) -> SubmittedView:
         # The key makes a repetition harmless if the first answer was lost.

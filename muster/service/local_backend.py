@@ -20,6 +20,7 @@ from muster.service.agents.resources import ClusterResources, visible_gpus
 from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
 from muster.service.folders.measurements import Measurements
 from muster.service.folders.owned import OwnedFolders
+from muster.service.identity.owned_tokens import OwnedTokens
 from muster.service.identity.permissions import check_admin, check_may_change, owner_of_new
 from muster.service.identity.tokens import Tokens
 from muster.service.images.commits_under_way import CommitState, CommitsUnderWay, Progressed
@@ -108,6 +109,10 @@ class LocalBackend:
     @property
     def secrets(self) -> OwnedSecrets:
         return OwnedSecrets(self._secrets, self._token)
+
+    @property
+    def tokens(self) -> OwnedTokens:
+        return OwnedTokens(Tokens(self._store), self._token)
 
     @property
     def user(self) -> str:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -266,8 +266,13 @@ def _record(scope: Scope, status: int) -> Mapping[str, Any]:
         "source": "server",
         "from": scope["client"][0] if scope.get("client") else unix_origin(scope),
         "method": scope.get("method", "WEBSOCKET"),
-        "path": scope["path"] + (f"?path={quote(state['audit_file'])}" if "audit_file" in state else ""),
+        "path": scope["path"] + _query(state.get("audit_query")),
         "sessions": state.get("audit_sessions", []),
         "owner": state.get("audit_owner"),
         "status": status,
     }
+
+
+def _query(noted: Mapping[str, str] | None) -> str:
+    """Return what a request noted for the log as a query; nothing where it noted nothing."""
+    return f"?{urlencode(noted, quote_via=quote, safe='/')}" if noted else ""

@@ -14,6 +14,7 @@ from muster.web.api import (
     operation_routes,
     secret_routes,
     session_routes,
+    token_routes,
     usage_routes,
 )
 from muster.web.api.parameters import check_parameters
@@ -44,6 +45,7 @@ _API = (
     folder_routes,
     folder_file_routes,
     secret_routes,
+    token_routes,
     usage_routes,
     agent_usage_routes,
     cluster_routes,

@@ -52,7 +52,7 @@ class Planted:
         {"operation": "backend.__init__", "arguments": {}, "credential": None},
         {"operation": "backend.commit", "arguments": {}, "credential": None},
         {"operation": "server.live", "arguments": {}, "credential": None},
-        {"operation": "tokens.create", "arguments": {}, "credential": None},
+        {"operation": "tokens.of_secret", "arguments": {}, "credential": None},
         {"operation": "open.exec", "arguments": {}, "credential": None},
         {"operation": "server.heartbeat", "arguments": {}, "host": "a1"},
         {"operation": "server.heartbeat", "arguments": {}, "credential": {"kind": "uid", "secret": "0"}},
@@ -262,7 +262,9 @@ def test_all_that_the_server_uses_can_be_requested():
     for path in sorted((ROOT / "muster/web").rglob("*.py")):
         if "separation" not in path.parts:
             used |= set(
-                re.findall(r"\bbackend\.((?:folders\.|secrets\.|resources\.)?[a-z_]+)\b", path.read_text("utf-8"))
+                re.findall(
+                    r"\bbackend\.((?:folders\.|secrets\.|tokens\.|resources\.)?[a-z_]+)\b", path.read_text("utf-8")
+                )
             )
     requested = {name.removeprefix("backend.") for name in OPERATIONS}
     elsewhere = {

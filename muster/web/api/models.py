@@ -1,13 +1,14 @@
 """What the API alone has: bodies of requests, and answers about the server itself."""
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from muster.core.images.committed import MAX_NAME, NAME_PATTERN, TAG_PATTERN
 from muster.core.model.folders import GRANTEE_PATTERN, MIN_QUOTA_BYTES
 from muster.core.model.folders import NAME_PATTERN as FOLDER_PATTERN
+from muster.core.model.token import Scope
 from muster.core.spec.session_spec import NAME_PATTERN as SESSION_PATTERN
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
 from muster.service.view import View
@@ -80,6 +81,18 @@ class MoveRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     to: str = Field(max_length=4096, pattern=_TEXT, description="the new path in the folder")
+
+
+class TokenRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    scope: Scope = Field(default=Scope.USER, description="no wider than the caller's own")
+    expires: str | None = Field(
+        default=None, max_length=100, description="a time such as 30d; when the caller's own token does, by default"
+    )
+    projects: list[Annotated[str, Field(min_length=1, max_length=255, pattern=_TEXT)]] = Field(
+        default=[], max_length=100, description="it submits to these projects only"
+    )
 
 
 class SecretRequest(BaseModel):

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from muster.core.model.token import Token
 from muster.service.agents.resources import ClusterResources
 from muster.service.folders.owned import OwnedFolders
+from muster.service.identity.owned_tokens import OwnedTokens
 from muster.service.local_backend import LocalBackend
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.live import LiveChanges
@@ -180,6 +181,7 @@ OPERATIONS: Mapping[str, Operation] = {
             OwnedFolders.unshare,
         ),
     ),
+    **_of("tokens", (OwnedTokens.all, OwnedTokens.create, OwnedTokens.revoke)),
     **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),
     **_of(
         "resources",
