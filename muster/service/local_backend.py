@@ -16,8 +16,10 @@ from muster.core.model.token import Token
 from muster.core.usage.report import usage_report
 from muster.core.values.errors import BadInputError, NotFoundError
 from muster.service.agents.agents import AgentOccupancy, Agents
+from muster.service.agents.reservations import Reservations
 from muster.service.agents.resources import ClusterResources, visible_gpus
 from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
+from muster.service.agents.visible_reservations import AdministratorsReservations
 from muster.service.folders.measurements import Measurements
 from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.owned_tokens import OwnedTokens
@@ -111,6 +113,10 @@ class LocalBackend:
         return OwnedSecrets(self._secrets, self._token)
 
     @property
+    def reservations(self) -> AdministratorsReservations:
+        return AdministratorsReservations(Reservations(self._store, self._settings), self._token)
+
+    @property
     def tokens(self) -> OwnedTokens:
         return OwnedTokens(Tokens(self._store), self._token)
 
@@ -170,6 +176,10 @@ class LocalBackend:
     def page(self, filtered: SessionFilter, request: ListPageRequest, cursor: str | None) -> SessionListView:
         """Return a list page of what the user may see, whatever the filter says. Raises as `session_list_page`."""
         return SessionListView.of(self._queries.list_page(filtered, request, cursor))
+
+    def recent_words(self) -> dict[str, list[str]]:
+        """Return names, owners and projects of the newest sessions that the user may see."""
+        return self._queries.recent_words()
 
     def find(self, reference: str) -> Session:
         """Return a session, for the ways into it. Raises as `session`."""

@@ -12,6 +12,7 @@ from muster.web.api import (
     commit_routes,
     folder_routes,
     operation_routes,
+    reservation_routes,
     secret_routes,
     session_routes,
     token_routes,
@@ -26,6 +27,7 @@ from muster.web.pages import (
     live,
     overview_page,
     queue_page,
+    reservations_page,
     resources_page,
     sign_in,
 )
@@ -49,6 +51,7 @@ _API = (
     usage_routes,
     agent_usage_routes,
     cluster_routes,
+    reservation_routes,
     event_routes,
 )
 _PAGES = (
@@ -65,6 +68,7 @@ _PAGES = (
     terminal,
     queue_page,
     resources_page,
+    reservations_page,
     usage_page,
     images_page,
     account_page,

@@ -263,7 +263,8 @@ def test_all_that_the_server_uses_can_be_requested():
         if "separation" not in path.parts:
             used |= set(
                 re.findall(
-                    r"\bbackend\.((?:folders\.|secrets\.|tokens\.|resources\.)?[a-z_]+)\b", path.read_text("utf-8")
+                    r"\bbackend\.((?:folders\.|secrets\.|tokens\.|reservations\.|resources\.)?[a-z_]+)\b",
+                    path.read_text("utf-8"),
                 )
             )
     requested = {name.removeprefix("backend.") for name in OPERATIONS}

@@ -83,6 +83,23 @@ class MoveRequest(BaseModel):
     to: str = Field(max_length=4096, pattern=_TEXT, description="the new path in the folder")
 
 
+_Names = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=255, pattern=_TEXT)]], Field(default=[], max_length=1000)
+]
+
+
+class ReserveRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    begin: str = Field(default="now", max_length=100, description="2026-11-22T08:00, 08:00 or +2h")
+    end: str = Field(max_length=100, description="likewise; +2h counts from the begin")
+    agents: _Names
+    resource_group: str | None = Field(default=None, min_length=1, max_length=255, description="instead of agents")
+    users: _Names
+    projects: _Names
+    reason: str = Field(default="", max_length=1000, pattern=_TEXT, description="shown to users who wait because of it")
+
+
 class TokenRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 

@@ -129,6 +129,7 @@ class _BrokeredBackend(_Methods):
         self.user = token.user
         self.folders = _BrokeredFolders(line, "folders", token.credential)
         self.secrets = _Methods(line, "secrets", token.credential)
+        self.reservations = _Methods(line, "reservations", token.credential)
         self.tokens = _Methods(line, "tokens", token.credential)
         self.resources = _Methods(line, "resources", token.credential)
         self._requests = _Methods(line, "caller", token.credential)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from muster.core.model.token import Token
 from muster.service.agents.resources import ClusterResources
+from muster.service.agents.visible_reservations import AdministratorsReservations
 from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.owned_tokens import OwnedTokens
 from muster.service.local_backend import LocalBackend
@@ -149,6 +150,7 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.queue,
             LocalBackend.queue_page,
             LocalBackend.queue_row_members,
+            LocalBackend.recent_words,
             LocalBackend.release,
             LocalBackend.rename,
             LocalBackend.report,
@@ -180,6 +182,10 @@ OPERATIONS: Mapping[str, Operation] = {
             OwnedFolders.show,
             OwnedFolders.unshare,
         ),
+    ),
+    **_of(
+        "reservations",
+        (AdministratorsReservations.all, AdministratorsReservations.create, AdministratorsReservations.remove),
     ),
     **_of("tokens", (OwnedTokens.all, OwnedTokens.create, OwnedTokens.revoke)),
     **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),
