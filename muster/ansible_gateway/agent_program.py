@@ -2,7 +2,7 @@
 
 import ast
 
-from muster.ansible_gateway.layout import ansible_root
+from muster.shipped_files import ansible_root
 
 _PACKAGE = "muster_agent"
 _PROGRAM = """#!/usr/bin/env python3

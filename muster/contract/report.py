@@ -174,7 +174,11 @@ class UseSample(ContractModel):
 
 
 class KernelReport(ContractModel):
-    """A container that carries the cluster's label, whether or not the control node knows it."""
+    """A container that carries the cluster's label, whether or not the control node knows it.
+
+    `uncapped` are processes, by their numbers in it, that use a GPU of which it has a share without the libraries that
+    cap them.
+    """
 
     kernel_id: Line
     session_id: Line
@@ -190,6 +194,7 @@ class KernelReport(ContractModel):
     address: Address | None
     ssh_port: Port | None
     gpus: Few[KernelGpuReport] = ()
+    uncapped: Few[Amount] = ()
     apps: Annotated[dict[Line, AppReport], Field(max_length=1_024)] = Field(default_factory=dict)
     use: UseSample | None = None
     disk_bytes: Amount | None = None
@@ -216,6 +221,7 @@ class Report(ContractModel):
     """The report of a host and the cluster's things on it. `spools` are ids of sessions whose last words it keeps.
 
     `files` are ids of sessions that have keys there, and perhaps other files, whether or not they have containers.
+    `gpu_cdi` are the GPUs that the engine can give by CDI; None where it has none.
     `leftovers` are those of the last run with a manifest; None in a report that no such run was before.
     """
 
@@ -237,6 +243,7 @@ class Report(ContractModel):
     runtime: Line | None = None
     fgpu: Line | None = None
     gpu_toolkit: Line | None = None
+    gpu_cdi: Annotated[tuple[GpuUuid, ...] | None, Field(strict=False, max_length=1_024)] = None
     gpu_unlinked: Few[Line] = ()
     images: Many[ImageReport] = ()
     generation: Amount | None = None
@@ -245,6 +252,7 @@ class Report(ContractModel):
     spools: Many[Line] = ()
     files: Many[Id] = ()
     leftovers: Annotated[tuple[LeftoverReport, ...] | None, Field(strict=False, max_length=1_024)] = None
+    directories: Annotated[tuple[Line, ...] | None, Field(strict=False, max_length=1_024)] = None
 
     @model_validator(mode="after")
     def _names_nothing_twice(self) -> Self:

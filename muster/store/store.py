@@ -146,8 +146,10 @@ class Store:
         if changes is None:
             return
         with self._writing() as connection:
-            known = changes.write(connection, increment_counter(connection, SESSION_REVISION))
-        self._waits = known
+            revision = increment_counter(connection, SESSION_REVISION)
+            written = changes.write(connection, revision)
+        self._known_sessions.note_waits(changes, written, revision)
+        self._waits = written
 
     def save_progress(self, session_id: str, progress: Iterable[PullProgress]) -> None:
         """Save how far a launch has come, unless it is over."""
@@ -349,6 +351,11 @@ class Store:
         """Return sessions by id, in the order of the ids; unknown ids are left out."""
         with reading(self._engine) as connection:
             return self._reader.of_ids(connection, session_ids)
+
+    def session_revision(self) -> int:
+        """Return a number that each change of a session, or of why one waits, makes larger."""
+        with reading(self._engine) as connection:
+            return value_of(connection, SESSION_REVISION)
 
     def story(self, session_id: str) -> Sequence[StoryLine]:
         query = sa.select(events.c.at, events.c.from_state, events.c.to_state, events.c.reason)

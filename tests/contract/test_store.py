@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, PullProgress, SessionState
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
 from muster.store.database.counters import increment_counter
 from muster.store.database.tables import sessions
@@ -51,6 +52,28 @@ def test_a_placed_session_keeps_its_gpu_shares_and_numa_nodes(store):
     session = replace(session, kernels=(replace(session.main, allocation=Allocation("a1", shares, (0, 2))),))
     store.add([session])
     assert only(store, session) == session
+
+
+def test_specs_that_differ_in_a_name_alone_keep_it(url, open_store):
+    alike = [make_session(number, name=f"train-{number}", command="true") for number in (1, 2, 3)]
+    # Named like a role of its own, and like the role of another.
+    roles = [
+        make_session(number, name=name, roles=["ps:1", "worker:1"])
+        for number, name in ((4, "ps"), (5, "worker"), (6, "other"))
+    ]
+    open_store(url).add([*alike, *roles])
+    read = open_store(url).get([session.id for session in (*alike, *roles)])
+    for session in (*alike, *roles):
+        assert read[session.id] == session
+
+
+def test_a_session_that_is_named_like_a_role_keeps_its_specs_name(url, open_store):
+    array = [
+        replace(make_session(number, name="train", roles=["ps:1"]), name=name) for number, name in ((1, "ps"), (2, "b"))
+    ]
+    open_store(url).add(array)
+    read = open_store(url).get([session.id for session in array])
+    assert [(read[s.id].name, read[s.id].spec) for s in array] == [(s.name, s.spec) for s in array]
 
 
 def test_a_session_of_a_thousand_kernels_is_read_in_rank_order(store):
@@ -225,6 +248,22 @@ def test_progress_is_kept_while_a_session_is_prepared_only(store):
     store.save_progress("nosuch", ())
     assert only(store, prepared).progress == (PULL,)
     assert only(store, runs).progress == ()
+
+
+def test_each_change_of_a_session_makes_the_revision_larger(store):
+    revisions = [store.session_revision()]
+
+    def note(_done: object) -> None:
+        revisions.append(store.session_revision())
+
+    session = placed_on(make_session(), "a1", state=S.PREPARING)
+    note(store.add([session, waiting := make_session(2)]))
+    note(store.save_progress(session.id, [PULL]))
+    store.snapshot(NOW)
+    note(store.save_waits({waiting.id: Wait(WaitCode.BUSY, "busy")}))
+    note(store.apply([Event(session.id, NOW, S.PREPARING, S.PREPARING, "", {"step": LaunchStep.RELEASING})]))
+    assert revisions == sorted(set(revisions))
+    assert store.session_revision() == revisions[-1]
 
 
 def test_launch_steps_and_requeues_are_read_as_they_were_written(store):

@@ -128,12 +128,25 @@ def _logins(muster: Muster, login: str, socket_path: Path, monkeypatch: pytest.M
     with muster_on_path(socket_path.parent, "/usr/bin/python3", become(login)) as directory:
         monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
         _log_in(muster)
+        _log_in_as_an_editor_does(muster, login)
 
 
 def _log_in(muster: Muster) -> None:
     assert muster("ssh", "desk", "hostname; id -un").out == "main1\nwork\n"
     assert muster("ssh", "desk:sub1", "hostname").out == "sub1\n"
     assert muster("ssh", "desk", "--print").out.startswith("ssh -p ")
+
+
+def _log_in_as_an_editor_does(muster: Muster, login: str) -> None:
+    assert muster("ssh-config").out == "desk.muster is desk\n"
+    home = Path(pwd.getpwnam(login).pw_dir)
+    for host, name in (("desk.muster", "main1"), ("sub1.desk.muster", "sub1")):
+        words = ["ssh", "-F", home / ".ssh" / "config", "-o", "BatchMode=yes", host, "hostname"]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+        done = subprocess.run(
+            words, env=environment, preexec_fn=become(login), capture_output=True, text=True, check=False
+        )
+        assert (done.stdout, done.returncode) == (f"{name}\n", 0), done.stderr
 
 
 def _app(muster: Muster, login: str, socket_path: Path) -> None:

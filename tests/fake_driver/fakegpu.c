@@ -1,5 +1,6 @@
 /* fakegpu init [--gpus N] [--mem BYTES] [--context BYTES] [--free-delay-ms N] [--mig]: the machine's fake GPUs, anew
    fakegpu status: the devices and who used them, as JSON
+   fakegpu driver VERSION: the version that the driver says it has
    fakegpu ail GPU SYMPTOM VALUE: a symptom of a GPU. An `xid` goes into the file STATE.kmsg, as the kernel's log has it;
    the others are ecc (errors), remap-pending, remap-failed, clocks (NVML's bits), recovery (NVML's action), lost, gone */
 #include "clock.h"
@@ -143,5 +144,9 @@ int main(int count, char **words)
         return status(state);
     if (count == 5 && !strcmp(words[1], "ail"))
         return ail(state, (unsigned)atoi(words[2]), words[3], strtoull(words[4], NULL, 0));
-    return fail("say init, status or ail");
+    if (count == 3 && !strcmp(words[1], "driver") && strlen(words[2]) < sizeof state->driver_version) {
+        strcpy(state->driver_version, words[2]);
+        return 0;
+    }
+    return fail("say init, status, driver or ail");
 }

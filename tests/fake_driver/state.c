@@ -138,6 +138,7 @@ void state_reset(struct state *state, const struct settings *settings)
     memset(state, 0, sizeof *state);
     state->gpus = settings->gpus;
     state->mute = settings->mute;
+    strcpy(state->driver_version, "999.1");
     state->context_bytes = settings->context_bytes;
     state->free_delay_ns = settings->free_delay_ns;
     for (unsigned gpu = 0; gpu < settings->gpus; gpu++) {

@@ -70,6 +70,7 @@ struct state {
     uint64_t context_bytes, free_delay_ns;
     uint64_t log_records; /* in the file beside the state that stands for the kernel's log */
     uint32_t mute; /* the driver fails to say the UUID of a device */
+    char driver_version[32];
     struct device devices[MAX_DEVICES];
     struct process processes[MAX_PROCESSES];
     struct exported exports[MAX_EXPORTS];

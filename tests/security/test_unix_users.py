@@ -169,7 +169,10 @@ def test_users_who_may_not_read_the_settings_use_the_socket(path, tmp_path, monk
     refused = muster_as(become(ADA), "reservation", "ls")
     assert (refused.code, refused.err) == (
         2,
-        "muster: muster reservation ls needs the control node's settings; ask an administrator, such as root, to run it\n",
+        (
+            "muster: muster reservation ls needs the control node's settings;"
+            " ask an administrator, such as root, to run it\n"
+        ),
     )
     # Root reads its settings, here from the default place.
     assert "muster.yml" in muster_as(become("root"), "ls").err

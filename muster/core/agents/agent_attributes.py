@@ -59,8 +59,9 @@ class FgpuOverCap(StrEnum):
 
 
 class FgpuDevices(StrEnum):
-    """The engine's driver that gives GPUs to containers."""
+    """The engine's driver that gives GPUs to containers. AUTO is CDI for a container whose GPUs all come by that."""
 
+    AUTO = "auto"
     NVIDIA = "nvidia"
     CDI = "cdi"
 
@@ -183,7 +184,7 @@ class AgentAttributes(SpecModel):
     fgpu_compute: Annotated[FgpuCompute, BeforeValidator(_one_of(FgpuCompute))] = FgpuCompute.FAIR
     fgpu_choice: Annotated[FgpuChoice, BeforeValidator(_one_of(FgpuChoice))] = FgpuChoice.POLICY
     fgpu_over_cap: Annotated[FgpuOverCap, BeforeValidator(_one_of(FgpuOverCap))] = FgpuOverCap.REPORT
-    fgpu_devices: Annotated[FgpuDevices, BeforeValidator(_one_of(FgpuDevices))] = FgpuDevices.NVIDIA
+    fgpu_devices: Annotated[FgpuDevices, BeforeValidator(_one_of(FgpuDevices))] = FgpuDevices.AUTO
     fgpu_context_bytes: Bytes = 300 << 20
     gpu_health: Annotated[dict[str, HealthVerdict], BeforeValidator(_gpu_health)] = Field(default_factory=dict)
 

@@ -148,7 +148,8 @@ def _memory_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _survived(kernel: Kernel) -> str:
-    return f"{kernel.name} ran out of memory: a process of it was killed, its command went on"
+    what_goes_on = "its command" if kernel.command is not None else "the container"
+    return f"{kernel.name} ran out of memory: a process of it was killed, {what_goes_on} went on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +257,7 @@ def _over_disk_limit(session: Session, reports: Reports) -> Iterator[str]:
 
 
 def _time_is_up(session: Session, now: float) -> _End | None:
-    limit = session.spec.time_limit
+    limit = session.time_limit
     if limit is None or session.started_at is None or now < session.started_at + limit:
         return None
     return _End(f"its time limit of {format_duration(limit)} is reached", Result.FAILURE)

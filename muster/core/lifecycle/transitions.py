@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.core.agents.agent import Agent, AgentState, Gpu
-from muster.core.model.plan import Plan
-from muster.core.model.session import GpuShare, Kernel, LaunchStep, Result, Session, SessionState
+from muster.core.model.plan import Placement, Plan
+from muster.core.model.session import GpuShare, Kernel, LaunchStep, Result, Session, SessionState, size_text
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
+from muster.core.values.units import format_duration
 
 _S = SessionState
 TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
@@ -28,7 +29,7 @@ TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
 MAX_LAUNCHES = 3
 RETRY_DELAY_S = 5.0
 _MOST_DOUBLINGS = 6
-_NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": ()}
+_NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": (), "given": None}
 _NO_CONTAINER: Mapping[str, Any] = {
     "allocation": None,
     "container_id": None,
@@ -92,16 +93,23 @@ def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
         transition(
             sessions[placement.session_id],
             _S.SCHEDULED,
-            f"placed on {', '.join(sorted({a.agent_id for a in placement.allocations.values()}))}",
+            _placed_text(sessions[placement.session_id], placement),
             snapshot.now,
             placed_mode=placement.mode,
             wait=None,
             retry_at=None,
             stranded_on=(),
+            given=len(placement.allocations) if sessions[placement.session_id].spec.is_elastic else None,
             kernels={kernel_id: {"allocation": a} for kernel_id, a in placement.allocations.items()},
         )
         for placement in plan.placements
     ]
+
+
+def _placed_text(session: Session, placement: Placement) -> str:
+    text = f"placed on {', '.join(sorted({a.agent_id for a in placement.allocations.values()}))}"
+    size = size_text(session.spec, len(placement.allocations))
+    return f"{text}, with {size} containers" if session.spec.is_elastic else text
 
 
 def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:
@@ -345,6 +353,16 @@ def restart(session: Session, by: str, now: float) -> Event:
         raise IllegalTransitionError(f"session {session.name} is {session.state}; only a RUNNING one can be restarted")
     step = LaunchStep.RESTARTING
     return transition(session, _S.TERMINATING, f"restarted by {by}", now, step=step, progress=())
+
+
+def extend(session: Session, seconds: int, by: str, now: float) -> Event:
+    """Return RUNNING → RUNNING with so much more time. A warning of the earlier end is withdrawn."""
+    extended = replace(session, extended_s=session.extended_s + seconds)
+    limit = format_duration(extended.time_limit or 0)
+    reason = f"extended by {format_duration(seconds)} by {by}: its time limit is {limit}"
+    notice = {} if session.warned_at is not None else {"notice": None}
+    event = transition(session, _S.RUNNING, reason, now, extended_s=extended.extended_s, **notice)
+    return replace(event, expects={"extended_s": session.extended_s})
 
 
 def _launched_again(session: Session, now: float) -> Event:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.core.agents.agent import Agent
-from muster.core.images.names import familiar
 from muster.core.model.apps import AppDefinition, with_kinds
 from muster.core.model.session import FINAL, Session
 from muster.core.spec.apps import AppSpec
@@ -13,7 +12,6 @@ from muster.core.spec.session_spec import MountSpec, SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.errors import SpecError
 from muster.core.values.slots import Slots
-from muster.service.images.catalog import tags_on
 from muster.service.images.known import known_images
 from muster.service.reach.ssh_access import control_public_key
 from muster.service.secrets.secrets import Secrets
@@ -41,11 +39,7 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class LaunchChoices:
-    """The choices of the launch form. `images` are the catalog's words with descriptions, `folders` as `ada/data`.
-
-    `known_images` are all words and references of the catalog and of what agents hold, `known_folders` all ways to
-    name a folder that the user may mount in the default project.
-    """
+    """The choices of the launch form. `images` are the catalog's words with descriptions, `folders` as `ada/data`."""
 
     images: Mapping[str, str]
     default_image: str
@@ -57,8 +51,6 @@ class LaunchChoices:
     units_per_gpu: int
     agents: tuple[str, ...]
     presets: tuple[Preset, ...]
-    known_images: frozenset[str]
-    known_folders: frozenset[str]
 
 
 def launch_choices(store: Store, settings: Settings, secrets: Secrets, user: str) -> LaunchChoices:
@@ -66,19 +58,16 @@ def launch_choices(store: Store, settings: Settings, secrets: Secrets, user: str
     agents = store.agents()
     gpus = [gpu for agent in agents for gpu in agent.gpus]
     images = {}
-    known = {familiar(tag) for agent in agents for tag in tags_on(agent.report.images)}
     for image in known_images(store, settings, user):
         version = image.version
-        known |= {familiar(version.reference), *version.words}
         held = f"on {len(image.held_by)} agents" if image.held_by else "pulled when it is first used"
         images[version.words[0]] = ", ".join(part for part in (version.description, held) if part)
-    mountable = store.folders.mountable(user, SessionSpec().project)
     return LaunchChoices(
         images=images,
         default_image=settings.default_image,
         folders=tuple(
             folder.name if folder.owner == user else f"{folder.owner}/{folder.name}"
-            for folder in mountable
+            for folder in store.folders.mountable(user, SessionSpec().project)
             if not (folder.in_every_session and folder.owner == user)
         ),
         secrets=tuple(secret.name for secret in secrets.of(user)),
@@ -89,10 +78,6 @@ def launch_choices(store: Store, settings: Settings, secrets: Secrets, user: str
         agents=tuple(sorted(agent.id for agent in agents)),
         presets=tuple(
             Preset(name, preset.description, written(preset.spec)) for name, preset in settings.presets.items()
-        ),
-        known_images=frozenset({*known, settings.default_image}),
-        known_folders=frozenset(
-            word for folder in mountable for word in (folder.name, f"{folder.owner}/{folder.name}")
         ),
     )
 

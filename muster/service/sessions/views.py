@@ -18,6 +18,7 @@ from muster.core.model.session import (
     Session,
     SessionState,
     StoryLine,
+    size_text,
 )
 from muster.core.model.wait import LimitHit, NearestMiss, Wait, WaitCode
 from muster.core.values.slots import Slots
@@ -187,6 +188,10 @@ class ProgressView(View):
         return cls(pulls=[PullView.of(pull) for pull in pulls]) if pulls else None
 
 
+SIZE_HELP = "its containers; of an elastic session that waits, how many it needs at least"
+SIZE_TEXT_HELP = "such as 4; of an elastic session 4-8, and 6 of 4-8 once it was given so many"
+
+
 class SessionView(View):
     """A session, as `muster ls --json` prints it."""
 
@@ -204,12 +209,14 @@ class SessionView(View):
     project: str
     priority: int
     cluster_mode: str
-    cluster_size: int
+    cluster_size: int = Field(description=SIZE_HELP)
+    size: str = Field(description=SIZE_TEXT_HELP)
     slots: SlotsView
     agents: list[str]
     submitted_at: Moment
     started_at: Moment | None
     ended_at: Moment | None
+    time_limit_s: int | None = Field(description="how long it may run, with what was added since it was submitted")
     requeues: int
     held_by: str | None
     notice: str | None
@@ -246,11 +253,13 @@ def session_fields(session: Session, shares: Mapping[str, Sequence[GpuShareView]
         "priority": session.spec.priority,
         "cluster_mode": session.placed_mode or session.spec.cluster_mode,
         "cluster_size": len(session.kernels),
+        "size": size_text(session.spec, session.given),
         "slots": SlotsView.of(session.slots),
         "agents": list(session.agents),
         "submitted_at": session.submitted_at,
         "started_at": session.started_at,
         "ended_at": session.ended_at,
+        "time_limit_s": session.time_limit,
         "requeues": session.requeues,
         "held_by": session.held_by,
         "notice": session.notice,
@@ -303,13 +312,22 @@ class SubmittedView(View):
     items: list[SessionView]
     impossible: dict[str, WaitView] = Field(description="by session id, why it can never start unchanged")
     again: bool = Field(description="whether this is the result of an earlier submit with the same Idempotency-Key")
+    warnings: list[str] = Field(description="what may go wrong, such as an image that nobody knows; a line each")
 
     @classmethod
-    def of(cls, sessions: Iterable[Session], impossible: Mapping[str, Wait], *, again: bool = False) -> Self:
+    def of(
+        cls,
+        sessions: Iterable[Session],
+        impossible: Mapping[str, Wait],
+        *,
+        again: bool = False,
+        warnings: Iterable[str] = (),
+    ) -> Self:
         return cls(
             items=session_views(sessions),
             impossible={key: WaitView.of(wait, wait.position) for key, wait in impossible.items()},
             again=again,
+            warnings=list(warnings),
         )
 
 

@@ -128,6 +128,7 @@ class _BrokeredBackend(_Methods):
         self.token = token
         self.user = token.user
         self.folders = _BrokeredFolders(line, "folders", token.credential)
+        self.images = _Methods(line, "images", token.credential)
         self.secrets = _Methods(line, "secrets", token.credential)
         self.reservations = _Methods(line, "reservations", token.credential)
         self.tokens = _Methods(line, "tokens", token.credential)

@@ -18,6 +18,7 @@ from muster.service.agents.resources import ClusterResources
 from muster.service.agents.visible_reservations import AdministratorsReservations
 from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.owned_tokens import OwnedTokens
+from muster.service.images.owned import OwnedImages
 from muster.service.local_backend import LocalBackend
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.live import LiveChanges
@@ -129,18 +130,15 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.agent,
             LocalBackend.agents,
             LocalBackend.app_access,
-            LocalBackend.begin_commit,
             LocalBackend.check_may_change,
-            LocalBackend.commit_state,
             LocalBackend.details,
             LocalBackend.drain,
             LocalBackend.dry_run,
+            LocalBackend.extend,
             LocalBackend.find,
             LocalBackend.gpus,
             LocalBackend.heartbeat,
             LocalBackend.hold,
-            LocalBackend.image,
-            LocalBackend.images,
             LocalBackend.kernel,
             LocalBackend.kernel_with_terminal,
             LocalBackend.launch_choices,
@@ -188,6 +186,7 @@ OPERATIONS: Mapping[str, Operation] = {
         (AdministratorsReservations.all, AdministratorsReservations.create, AdministratorsReservations.remove),
     ),
     **_of("tokens", (OwnedTokens.all, OwnedTokens.create, OwnedTokens.revoke)),
+    **_of("images", (OwnedImages.all, OwnedImages.begin_commit, OwnedImages.commit_state, OwnedImages.named)),
     **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),
     **_of(
         "resources",

@@ -47,7 +47,7 @@ def test_labels_rack_and_zone_are_those_of_the_inventory():
         ({"fgpu_compute": True}, "fgpu_compute: True is not known; write fair or hard or none"),
         ({"fgpu_choice": ["fill"]}, "fgpu_choice: ['fill'] is not known; write policy or fill or spread or frag"),
         ({"fgpu_over_cap": "kill"}, "fgpu_over_cap: 'kill' is not known; write report or end"),
-        ({"fgpu_devices": ""}, "fgpu_devices: '' is not known; write nvidia or cdi"),
+        ({"fgpu_devices": ""}, "fgpu_devices: '' is not known; write auto or nvidia or cdi"),
         ({"fgpu_context_bytes": "some"}, "fgpu_context_bytes: 'some' is not an amount of bytes; write bytes"),
         ({"gpu_health": "warn"}, "gpu_health: 'warn' is not a mapping; write verdicts by symptom, as in {xid-94: ign"),
         ({"gpu_health": {"heat": "warn"}}, "gpu_health.heat: it is no symptom; write missing, recovery, remap-failed"),

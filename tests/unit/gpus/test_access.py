@@ -17,6 +17,7 @@ from muster.core.gpus.access import GpuAccess, gpu_access, kernel_gpus
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.free_capacity import FreeCapacity
 from muster.core.model.session import Allocation, GpuShare, Kernel, SessionState
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest
 from tests.properties import cheap
@@ -28,18 +29,28 @@ from tests.strategies.values import fake_key_pair
 GIB = 1 << 30
 TREES = [
     {"source": path, "target": path, "read_only": True}
-    for path in ("/opt/muster/fgpu", "/opt/muster/driver/libcuda.so.1", "/opt/muster/driver/libnvidia-ml.so.1")
+    for path in (
+        "/opt/muster/fgpu",
+        "/opt/muster/driver/real-libcuda.so.1",
+        "/opt/muster/driver/real-libnvidia-ml.so.1",
+    )
 ]
 LIBRARIES = {name: f"/opt/muster/fgpu/lib/{name}" for name in ("libcuda.so.1", "libnvidia-ml.so.1")}
 NO_ACCESS = {"libraries": {}, "mounts": [], "env": {}, "usage": False, "leases": []}
 
 
 def an_agent(
-    *, mig: bool = False, fgpu: str | None = "1", gpus: int = 2, mem_bytes: int = 8 * GIB, **more: Any
+    *,
+    mig: bool = False,
+    fgpu: str | None = "1",
+    gpus: int = 2,
+    mem_bytes: int = 8 * GIB,
+    gpu_cdi: list[str] | None = None,
+    **more: Any,
 ) -> Agent:
     """Return an agent with GPUs of so much memory. With `mig`, the first is cut into an eighth and a quarter."""
     report, inventory = host_of("a1", gpus=gpus, **{"units_per_gpu": 2, **more})
-    report["fgpu"] = fgpu
+    report["fgpu"], report["gpu_cdi"] = fgpu, gpu_cdi
     for gpu in report["gpus"]:
         gpu["mem_bytes"] = mem_bytes
     if mig:
@@ -57,8 +68,12 @@ def holding(*shares: GpuShare) -> Kernel:
     return replace(kernel, allocation=Allocation("a1", shares))
 
 
-def accesses(agent: Agent, *shares: GpuShare) -> GpuAccess:
-    return gpu_access(agent, holding(*shares))
+def accesses(agent: Agent, *shares: GpuShare, **terms: Any) -> GpuAccess:
+    """Return what a kernel gets that holds these shares; `terms` are fields of its session's spec."""
+    kernel = holding(*shares)
+    fgpu = sum(share.amount for share in shares)
+    spec = SessionSpec.model_validate({"fgpu": f"{fgpu}m", **terms})
+    return gpu_access(agent, replace(kernel, slots=replace(kernel.slots, fgpu=fgpu)), spec)
 
 
 def wire(value: ContractModel) -> dict[str, Any]:
@@ -114,10 +129,20 @@ def test_beside_whole_gpus_only_the_part_is_limited():
 
 def test_the_site_decides_how_compute_is_shared_and_by_which_driver_devices_come():
     got = accesses(an_agent(fgpu_compute="none", fgpu_devices="cdi", fgpu_context_bytes="1M"), QUARTER)
-    assert got.access.devices == DevicesEntry(driver="cdi", ids=("nvidia.com/gpu=GPU-a1-0",))
+    assert got.access.devices == DevicesEntry(driver="cdi", ids=("muster/gpu=GPU-a1-0",))
     assert (got.access.leases, got.access.usage) == ((), True)
     assert "\ncompute none\ncontext_bytes 1048576\n" in got.files["fgpu"]
     assert "\ncompute hard\n" in accesses(an_agent(fgpu_compute="hard"), QUARTER).files["fgpu"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "driver"),
+    [(None, "nvidia"), ([], "nvidia"), (["GPU-a1-0"], "nvidia"), (["GPU-a1-0", "GPU-a1-1", "GPU-b"], "cdi")],
+)
+def test_cdi_gives_the_gpus_by_itself_where_it_has_all_of_a_kernel(offered, driver):
+    agent = an_agent(gpu_cdi=offered)
+    assert accesses(agent, WHOLE, QUARTER).access.devices.driver == driver
+    assert accesses(an_agent(gpu_cdi=offered, fgpu_devices="nvidia"), WHOLE).access.devices.driver == "nvidia"
 
 
 def test_mps_shares_the_compute_and_the_libraries_cap_the_memory():
@@ -138,6 +163,36 @@ def test_mps_shares_the_compute_and_the_libraries_cap_the_memory():
     # The percentage holds for every device of a process: a whole GPU beside the part would be slowed down.
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in accesses(agent, WHOLE, QUARTER).access.env
     assert accesses(agent, WHOLE).access.env == {}
+
+
+@pytest.mark.parametrize(
+    ("limit", "written"),
+    [(None, ""), ("0.5", " 250"), ("1.2", " 600"), ("1.999", " 999"), (2, ""), (64, "")],
+)
+def test_a_limit_is_written_in_thousandths_of_the_gpu_unless_it_is_the_whole(limit, written):
+    got = accesses(an_agent(), QUARTER, fgpu_limit=limit)
+    assert f"\ngpu GPU-a1-0 {2 * GIB} 250{written}\n" in got.files["fgpu"]
+    assert got.gpus[0].mem_bytes == 2 * GIB, "memory follows the request"
+
+
+def test_a_limit_is_for_the_part_beside_whole_gpus():
+    """2.5 fGPU of GPUs of 2 units are a whole one and a quarter. A limit of 3 is half of the second."""
+    got = accesses(an_agent(), WHOLE, QUARTER, fgpu_limit=3)
+    assert f"\ngpu GPU-a1-0 {2 * GIB} 250 500\n" in got.files["fgpu"]
+
+
+def test_best_effort_is_a_class_of_the_limits_file_and_a_low_priority_of_mps():
+    got = accesses(an_agent(), QUARTER, best_effort=True)
+    assert f"\nclass best-effort\ngpu GPU-a1-0 {2 * GIB} 250\n" in got.files["fgpu"]
+    assert (
+        accesses(an_agent(fgpu_provider="mps"), QUARTER, best_effort=True).access.env["CUDA_MPS_CLIENT_PRIORITY"] == "1"
+    )
+
+
+def test_a_limit_is_the_part_of_the_processors_by_mps():
+    env = accesses(an_agent(fgpu_provider="mps"), QUARTER, fgpu_limit="1.5").access.env
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "75"
+    assert "CUDA_MPS_CLIENT_PRIORITY" not in env
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -167,7 +222,7 @@ def test_a_manifest_carries_what_a_kernel_gets(site):
     (parsed,) = agent_manifest.parse_manifest(wire(written)).sessions[0].kernels
     kernel = parsed.spec
     assert kernel["gpus"] == [{"uuid": "GPU-a1-0", "mem_bytes": 2 * GIB, "compute": 250}]
-    assert kernel["gpu_access"] == wire(gpu_access(agent, session.main).access)
+    assert kernel["gpu_access"] == wire(gpu_access(agent, session.main, session.spec).access)
     assert kernel["files"]["fgpu"]["mode"] == "0444"
     assert kernel["files"]["fgpu"]["content"].startswith("version 1\n")
     assert "gpu_uuids" not in kernel["resources"]

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from muster.core.images.names import familiar
-from muster.core.model.projects import DEFAULT_PROJECT
 from muster.core.spec.command_line import submit_command
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
@@ -61,16 +59,12 @@ class AsText:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The page's answer to a form: `problems` by field, the rest only if the fields are valid.
-
-    `notes` say what is not known here, though it may be launched.
-    """
+    """The page's answer to a form: `problems` by field, the rest only if the fields are valid."""
 
     verdict: Verdict
     problems: Mapping[str, str] = field(default_factory=dict)
     picture: Picture | None = None
     text: AsText | None = None
-    notes: tuple[str, ...] = ()
 
 
 def preview_of(form: LaunchForm, choices: LaunchChoices, dry_run: RunDry) -> Preview:
@@ -83,25 +77,9 @@ def preview_of(form: LaunchForm, choices: LaunchChoices, dry_run: RunDry) -> Pre
         picture = picture_of(spec, choices.groups.get(spec.resource_group))
         text = _as_text(spec, form, count)
         tried = min(count, MAX_TRIED)
-        verdict = _verdict(dry_run(values, tried), tried, count)
-        return Preview(verdict, {}, picture, text, _notes(spec, choices))
+        return Preview(_verdict(dry_run(values, tried), tried, count), {}, picture, text)
     except MusterError as error:
         return Preview(refusal(error), problems_of(error), picture, text)
-
-
-def _notes(spec: SessionSpec, choices: LaunchChoices) -> tuple[str, ...]:
-    """Return what the form names and nobody here knows: perhaps it was mistyped."""
-    notes = []
-    if spec.image and not {spec.image, familiar(spec.image)} & choices.known_images:
-        notes.append(f"The catalog has no image {spec.image}. Agents try to pull it from a registry.")
-    # Those that are shared with another project are not known here.
-    if spec.project == DEFAULT_PROJECT:
-        notes += [
-            f"You have no folder {mount.folder}. It must be a directory that the site has made on the agents."
-            for mount in spec.mounts
-            if mount.folder not in choices.known_folders
-        ]
-    return tuple(notes)
 
 
 def _spec(values: Mapping[str, Any], now: datetime, dry_run: RunDry) -> SessionSpec:
@@ -154,6 +132,7 @@ def _verdict(dry_run: DryRunView, tried: int, count: int) -> Verdict:
     details = [f"{one.name} starts now on {_where(one)}" for one in starting[:_MAX_SHOWN]] if len(items) > 1 else []
     if len(starting) > _MAX_SHOWN:
         details.append(f"and {len(starting) - _MAX_SHOWN} more that start now")
+    details += dry_run.warnings
     if tried < count:
         details.append(f"of the {count} sessions, the first {tried} were tried")
     if dry_run.unworked is not None:
@@ -162,7 +141,8 @@ def _verdict(dry_run: DryRunView, tried: int, count: int) -> Verdict:
             return Verdict("waits", f"Waits: {dry_run.unworked}")
     if waiting is None or waiting.wait is None:
         lines = _placed_details(items[0], dry_run) if len(items) == 1 else []
-        first = f"Starts now on {_where(items[0])}" if len(items) == 1 else f"All {len(items)} start now"
+        given = f", with {items[0].size} containers" if items[0].size != str(items[0].cluster_size) else ""
+        first = f"Starts now on {_where(items[0])}{given}" if len(items) == 1 else f"All {len(items)} start now"
         return Verdict("starts", first, (*lines, *details))
     wait = waiting.wait
     around = Surroundings(time.time(), format_minute, dry_run.names, dry_run.unworked is None)

@@ -120,6 +120,12 @@ ADVANCED = (
     FormField("tasks", "Tasks", hint="processes that muster-run and srun start, over all containers"),
     FormField("slurm_env", "Slurm's variables", Kind.CHECK, hint="SLURM_JOB_ID, SLURM_PROCID and the others, and srun"),
     FormField(
+        "fgpu_limit",
+        "fGPU limit",
+        hint="the most fGPU units that each container computes with while others leave time; a whole GPU if empty",
+    ),
+    FormField("best_effort", "Best effort", Kind.CHECK, hint="it computes only while no other session needs that GPU"),
+    FormField(
         "requeue",
         "Requeue",
         Kind.CHECK,
@@ -142,7 +148,9 @@ IMAGE = FormField(
     hint="image of every container, by its name in the catalog or its whole reference; the site's default if not given",
 )
 NAME = FormField("name", "Session name")
-CLUSTER_SIZE = FormField("cluster_size", "Cluster size", hint="number of containers")
+CLUSTER_SIZE = FormField(
+    "cluster_size", "Cluster size", hint="number of containers; 4-8 starts with as many as there is room for"
+)
 FIELDS: Mapping[str, FormField] = {
     field.name: field
     for field in (

@@ -15,8 +15,16 @@ from ..engine import overlay_networks
 from ..engine.api import API_VERSION, EngineError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
-from ..gpus import device_nodes, toolkit
-from ..gpus.gpu_report import GpuReading, context_costs, memory_by_container, percent_by_container, strangers
+from ..folders.plain import plain_directories
+from ..gpus import cdi, device_nodes, toolkit
+from ..gpus.gpu_report import (
+    GpuReading,
+    context_costs,
+    memory_by_container,
+    percent_by_container,
+    strangers,
+    uncapped_processes,
+)
 from ..launch import key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
 from . import app_health, disk_use, kernel_usage, numa
@@ -37,10 +45,12 @@ def gather_report(
     runtime_path: str,
     warn: Callable[[str], None],
     leftovers: list[dict[str, str]] | None = None,
+    folders_root: str | None = None,
 ) -> dict[str, Any]:
     """Return the report. `warn` is called with what could not be read, if the host can work without it.
 
-    `leftovers` are those of the run of `converge` before it, None without one.
+    `leftovers` are those of the run of `converge` before it, None without one. `directories` are those of
+    `folders_root`, None without it.
     """
     reading = GpuReading()
     cluster_label = names.of_cluster(cluster)
@@ -60,7 +70,9 @@ def gather_report(
     used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])
     busy = percent_by_container(answers, [kernel["container_id"] for kernel in kernels])
     of_nobody = strangers(answers, _of_all_clusters(engine)) if any(answers.processes.values()) else {}
-    costs = context_costs(Path(names.FGPU_PATH))
+    tree = Path(names.FGPU_PATH)
+    uncapped = uncapped_processes(answers, kernels, tree, lambda: GpuReading().result(warn))
+    costs = context_costs(tree)
     for gpu in answers.gpus:
         gpu["context_bytes"] = costs.get(gpu["parent_uuid"] or gpu["uuid"])
     for health in answers.health:
@@ -71,6 +83,7 @@ def gather_report(
         kernel["use"]["gpu_percent"] = sum(known) if parts and len(known) == len(parts) else None
         for gpu in kernel["gpus"]:
             gpu["used_bytes"] = used.get(gpu["uuid"], {}).get(kernel["container_id"])
+        kernel["uncapped"] = uncapped.get(kernel["container_id"], [])
     return {
         "version": VERSION,
         "hostname": socket.gethostname(),
@@ -96,6 +109,7 @@ def gather_report(
         "runtime": _first_line(Path(runtime_path, "VERSION")),
         "fgpu": _first_line(Path(names.FGPU_PATH, "VERSION")),
         "gpu_toolkit": toolkit.version() if answers.gpus else None,
+        "gpu_cdi": cdi.offered_gpus(info) if answers.gpus else None,
         "gpu_unlinked": device_nodes.unlinked_nodes() if info.get("CgroupDriver") == "systemd" else [],
         "images": [_image(image) for image in images],
         "generation": host_state.read_generation(cluster),
@@ -104,6 +118,7 @@ def gather_report(
         "spools": sorted(last_words.spooled_sessions(cluster)),
         "files": key_directory.sessions_with_keys(names.ClusterPaths(cluster)),
         "leftovers": leftovers,
+        "directories": plain_directories(folders_root) if folders_root else None,
     }
 
 
@@ -125,6 +140,9 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
     keys = names.ClusterPaths(cluster).kernel_keys(seen.session_id, seen.kernel_name)
     place = Place(cluster, seen.session_id, seen.generation, seen.kernel_name)
     addresses = [network["IPAddress"] for network in found["NetworkSettings"]["Networks"].values()]
+    times = session_times(found["State"])
+    if found["State"]["Status"] == "running":
+        times["oom_killed"] = times["oom_killed"] or kernel_usage.ran_out_of_memory(place)
     return {
         "kernel_id": seen.kernel_id,
         "session_id": seen.session_id,
@@ -132,7 +150,7 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "generation": int(seen.generation),
         "container_id": seen.id,
         "state": found["State"]["Status"],
-        **session_times(found["State"]),
+        **times,
         "released": key_directory.released_generation(keys) == seen.generation,
         "address": next(filter(None, addresses), None),
         "ssh_port": int(bindings[0]["HostPort"]) if bindings else None,

@@ -136,6 +136,15 @@ def test_the_form_shows_where_the_session_would_start_now(preview):
 
 
 @pytest.mark.usefixtures("agents")
+def test_the_form_takes_a_range_and_shows_how_many_containers_start(preview):
+    text = preview(cluster_size="2-6", cpu="4", cluster_mode="multi-node")
+    assert 'data-kind="starts"' in text
+    assert element(text, "verdict-line").endswith(" containers")
+    assert re.search(r", with \d of 2-6 containers$", element(text, "verdict-line"))
+    assert re.search(r"2-6 containers \S 4 CPU.* = 8 CPU.* at least", text)
+
+
+@pytest.mark.usefixtures("agents")
 def test_the_form_shows_why_it_would_never_start_and_the_remedy(preview):
     text = preview(cpu="20")
     assert element(text, "verdict-line").startswith("Can never start: it asks for more than ")
@@ -366,23 +375,6 @@ def form_sent(page):
     parser.feed(page)
     # Of the rows, the last ones are empty.
     return [(name, value) for name, value in parser.pairs if value]
-
-
-def previewed(ada, **fields):
-    page = ada.get("/launch").text
-    form = {**dict(form_sent(page)), **fields}
-    return html.unescape(ada.post("/launch/preview", data=form, headers=HTMX).text)
-
-
-def test_what_nobody_here_knows_is_said_while_one_types(browser, service):
-    ada = browser("ada")
-    service.store.folders.add(Folder("00000001-0000-4000-8000-000000000000", "ada", "data", NOW))
-    known = previewed(ada, mount_folder="data", mount_target="", mount_mode="")
-    assert "You have no folder" not in known
-    assert "The catalog has no image" not in known
-    text = previewed(ada, image="pytroch:2", mount_folder="dta", mount_target="", mount_mode="")
-    assert "The catalog has no image pytroch:2. Agents try to pull it from a registry." in text
-    assert "You have no folder dta. It must be a directory that the site has made on the agents." in text
 
 
 def test_rarely_used_sections_are_folded_unless_they_say_something(browser):

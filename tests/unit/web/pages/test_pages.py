@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from muster.core.model.token import Scope
 from muster.web.rendering import STATIC
 from muster.web.streams import subscribers
+from tests.strategies.sessions import make_session
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 
 HERE = "http://testserver"

@@ -51,7 +51,7 @@ def test_nobody_else_does(browser, caller, service, scope):
     assert not service.store.reservations.all()
 
 
-def test_the_api_does_the_same_and_refuses_what_cannot_be(caller, service):
+def test_the_api_does_the_same_and_refuses_what_cannot_be(caller):
     root = caller("root", Scope.ADMIN)
     made = root.post(f"{API}/patch", json={"end": "+2h", "resource_group": "default"})
     assert (made.status_code, made.json()["maintenance"], made.json()["running_into"]) == (201, True, [])
