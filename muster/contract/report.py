@@ -145,12 +145,16 @@ class ImageReport(ContractModel):
 
 
 class KernelGpuReport(ContractModel):
-    """A GPU that a container was made with; `used_bytes` is what its processes use there, null where nobody knows."""
+    """A GPU that a container was made with; `used_bytes` is what its processes use there, null where nobody knows.
+
+    `enforced_bytes` is the driver's own limit for the container; null: it has none.
+    """
 
     uuid: GpuUuid
     mem_bytes: Amount | None
     compute: Milli | None
     used_bytes: Amount | None = None
+    enforced_bytes: Amount | None = None
 
 
 class AppReport(ContractModel):

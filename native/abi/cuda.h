@@ -10,6 +10,7 @@ typedef struct {
     char reserved[64];
 } CUipcMemHandle;
 typedef unsigned long long CUmemGenericAllocationHandle;
+#define CU_MEM_ATTACH_GLOBAL 1
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;

@@ -104,6 +104,19 @@ typedef struct {
 #define NVML_GPU_UTILIZATION_SAMPLES 1
 #define NVML_MEMORY_UTILIZATION_SAMPLES 2
 
+/* The driver's own limits. */
+#define NVML_DEVICE_MEMORY_LIMIT_MAX 0xffffffffffffffffull
+
+typedef struct {
+    const char *nameSpace; /* a control group's directory */
+    unsigned long long softLimit, hardLimit;
+} nvmlSetMemoryLimits_v1_t;
+
+typedef struct {
+    const char *nameSpace;
+    unsigned long long softLimit, hardLimit, currentUsed;
+} nvmlGetMemoryLimits_v1_t;
+
 /* Health. */
 #define NVML_MEMORY_ERROR_TYPE_UNCORRECTED 1
 #define NVML_VOLATILE_ECC 0
@@ -258,6 +271,8 @@ nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set);
 nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *uuid);
 
 /* Health. */
+nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits);
+nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits);
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned type, unsigned counter,
                                          unsigned long long *count);
 nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *corrected, unsigned *uncorrected,

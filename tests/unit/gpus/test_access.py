@@ -189,6 +189,14 @@ def test_best_effort_is_a_class_of_the_limits_file_and_a_low_priority_of_mps():
     )
 
 
+def test_only_best_effort_is_overcommitted_and_only_if_the_site_wants_it():
+    wants, default = an_agent(fgpu_overcommit=1.5), an_agent()
+    assert "\nclass best-effort\novercommit 1500\ngpu" in accesses(wants, QUARTER, best_effort=True).files["fgpu"]
+    assert "overcommit" not in accesses(wants, QUARTER).files["fgpu"]
+    assert "overcommit" not in accesses(default, QUARTER, best_effort=True).files["fgpu"]
+    assert accesses(wants, QUARTER, best_effort=True).gpus[0].mem_bytes == 2 * GIB
+
+
 def test_a_limit_is_the_part_of_the_processors_by_mps():
     env = accesses(an_agent(fgpu_provider="mps"), QUARTER, fgpu_limit="1.5").access.env
     assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "75"

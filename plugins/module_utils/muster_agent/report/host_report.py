@@ -16,7 +16,7 @@ from ..engine.api import API_VERSION, EngineError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
 from ..folders.plain import plain_directories
-from ..gpus import cdi, device_nodes, toolkit
+from ..gpus import cdi, device_nodes, memory_limits, toolkit
 from ..gpus.gpu_report import (
     GpuReading,
     context_costs,
@@ -73,6 +73,8 @@ def gather_report(
     tree = Path(names.FGPU_PATH)
     uncapped = uncapped_processes(answers, kernels, tree, lambda: GpuReading().result(warn))
     costs = context_costs(tree)
+    shares = memory_limits.shares_of(kernels) if answers.memory_limits else []
+    enforced = memory_limits.enforced(shares, warn)
     for gpu in answers.gpus:
         gpu["context_bytes"] = costs.get(gpu["parent_uuid"] or gpu["uuid"])
     for health in answers.health:
@@ -83,6 +85,8 @@ def gather_report(
         kernel["use"]["gpu_percent"] = sum(known) if parts and len(known) == len(parts) else None
         for gpu in kernel["gpus"]:
             gpu["used_bytes"] = used.get(gpu["uuid"], {}).get(kernel["container_id"])
+            gpu["enforced_bytes"] = enforced.get((kernel["container_id"], gpu["uuid"]))
+        del kernel["pid"]
         kernel["uncapped"] = uncapped.get(kernel["container_id"], [])
     return {
         "version": VERSION,
@@ -149,6 +153,7 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "name": seen.kernel_name,
         "generation": int(seen.generation),
         "container_id": seen.id,
+        "pid": found["State"]["Pid"],
         "state": found["State"]["Status"],
         **times,
         "released": key_directory.released_generation(keys) == seen.generation,
