@@ -18,6 +18,7 @@ from muster.core.model.projects import Projects
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
 from muster.core.spec.errors import checked
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.values import Bytes, Milli, Seconds, invalid
 from muster.core.values.errors import FieldError, SettingsError
 from muster.core.values.units import format_duration
@@ -141,6 +142,13 @@ class AppSettings(Section):
         return replace(built_in, **given) if built_in else AppDefinition(**given)
 
 
+class PresetSettings(Section):
+    """A spec that users may begin from on the launch page, and a line about it."""
+
+    description: str = Field(default="", max_length=200)
+    spec: SessionSpec = SessionSpec()
+
+
 class Settings(BaseModel):
     """The settings in `muster.yml`. Each key may be missing."""
 
@@ -248,6 +256,9 @@ class Settings(BaseModel):
     )
     apps: dict[str, AppSettings] = Field(
         default={}, description="programs that `--app NAME` starts: the site's own, and changes of the built-in ones"
+    )
+    presets: dict[Annotated[str, Field(min_length=1, max_length=60)], PresetSettings] = Field(
+        default={}, description="specs to begin from on the launch page, by name: {description: ..., spec: {...}}"
     )
     cancel_impossible: bool = Field(
         default=True,

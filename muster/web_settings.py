@@ -4,7 +4,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from pydantic import Field, field_validator
 
-from muster.core.spec.values import invalid
+from muster.core.spec.values import Bytes, invalid
 from muster.settings_section import Section
 
 
@@ -19,6 +19,8 @@ class WebSettings(Section):
     )
     event_streams: int = Field(default=50, ge=1, description="event streams of one user at once; an open page has one")
     logs: int = Field(default=20, ge=1, description="logs that one user reads at once")
+    files: int = Field(default=8, ge=1, description="files that one user downloads or uploads at once")
+    upload_max_size: Bytes = Field(default=100 << 30, description="bytes of a file that is uploaded to a folder")
     terminals: int = Field(default=40, ge=1, description="terminals of one user in the pages at once")
 
     @field_validator("metrics_from")

@@ -108,8 +108,8 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 
 _WITHOUT_CONTROL_NODE = frozenset(
     {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "restart", "rename"}
-    | {"exec", "run", "ssh", "cp", "open", "folder", "secret", "top", "report", "agents", "images", "commit", "extend"}
-    | {"ssh-config", "completion", "version"}
+    | {"exec", "run", "ssh", "cp", "open", "folder", "secret", "token", "top", "report", "agents", "images", "commit"}
+    | {"extend", "ssh-config", "completion", "version"}
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
 

@@ -4,9 +4,9 @@ import time
 
 import click
 
-from muster.cli.context import json_option, opened_service
+from muster.cli.context import json_option, opened_backend
 from muster.cli.output import age, print_json, print_table
-from muster.core.model.token import Scope, Token
+from muster.core.model.token import Scope
 from muster.core.values.units import timestamp
 from muster.service.identity.views import TokenView
 
@@ -19,7 +19,7 @@ def token_group() -> None:
 @token_group.command()
 @click.argument("name")
 @click.option(
-    "--user", "-u", required=True, metavar="USER", help="Whose sessions it sees, and who owns what it submits."
+    "--user", "-u", metavar="USER", help="Whose sessions it sees, and who owns what it submits; me by default."
 )
 @click.option(
     "--scope",
@@ -35,20 +35,21 @@ def token_group() -> None:
 @click.option("--quiet", "-q", is_flag=True, help="Print the token only.")
 @json_option
 def create(
-    name: str, user: str, scope: str, projects: tuple[str, ...], expires: str | None, quiet: bool, as_json: bool
+    name: str, user: str | None, scope: str, projects: tuple[str, ...], expires: str | None, quiet: bool, as_json: bool
 ) -> None:
     """Make a token and print it: this once, since only a hash of it is kept."""
-    with opened_service() as service:
-        token, secret = service.tokens.create(name, user, Scope(scope), expires, projects)
+    with opened_backend() as backend:
+        token = backend.tokens.create(name, user, Scope(scope), expires, projects)
     if as_json:
-        print_json({**TokenView.of(token).as_json(), "token": secret})
+        print_json(token)
         return
-    click.echo(secret)
+    click.echo(token.token)
     if not quiet:
         until = f", until {timestamp(token.expires_at)}" if token.expires_at is not None else ""
         only = f" for {', '.join(token.projects)}" if token.projects else ""
         click.echo(
-            f"{name} is {user}'s, with scope {scope}{only}{until}; keep it in a file of mode 0600 for --token-file",
+            f"{name} is {token.user}'s, with scope {scope}{only}{until};"
+            " keep it in a file of mode 0600 for --token-file",
             err=True,
         )
 
@@ -56,12 +57,12 @@ def create(
 @token_group.command("ls")
 @json_option
 def ls_(as_json: bool) -> None:
-    """List tokens, those that have expired too."""
+    """List my tokens, those that have expired too; for administrators everybody's."""
     now = time.time()
-    with opened_service() as service:
-        found = service.tokens.all()
+    with opened_backend() as backend:
+        found = backend.tokens.all().items
     if as_json:
-        print_json([TokenView.of(token) for token in found])
+        print_json(found)
         return
     print_table(
         ("NAME", "USER", "SCOPE", "STATE", "CREATED", "EXPIRES", "LAST USED"),
@@ -74,18 +75,18 @@ def ls_(as_json: bool) -> None:
 @json_option
 def revoke(name: str, as_json: bool) -> None:
     """Make a token worthless at once."""
-    with opened_service() as service:
-        removed = service.tokens.revoke(name)
+    with opened_backend() as backend:
+        removed = backend.tokens.revoke(name)
     if as_json:
-        print_json(TokenView.of(removed))
+        print_json(removed)
     else:
         click.echo(f"{name} is revoked")
 
 
-def _state(token: Token, now: float) -> str:
-    return "expired" if token.is_expired(now) else "valid"
+def _state(token: TokenView, now: float) -> str:
+    return "expired" if token.expires_at is not None and token.expires_at <= now else "valid"
 
 
-def _times(token: Token) -> tuple[str, str, str]:
+def _times(token: TokenView) -> tuple[str, str, str]:
     used = f"{age(token.last_used_at)} ago" if token.last_used_at is not None else "never"
     return timestamp(token.created_at) or "-", timestamp(token.expires_at) or "never", used

@@ -1,11 +1,13 @@
-"""Data folders and secrets by a server's API."""
+"""Data folders, secrets and tokens by a server's API."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from muster.core.model.token import Scope
 from muster.remote.client import Client, path_part
 from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderRemovedView, FoldersView, MeasuredFolderView, UnsharedView
+from muster.service.identity.views import NewTokenView, TokensView, TokenView
 from muster.service.secrets.views import NameView, SecretsView
 
 
@@ -63,6 +65,29 @@ class RemoteSecrets:
 
     def remove(self, name: str) -> None:
         self._client.delete(NameView, _secret(name))
+
+
+class RemoteTokens:
+    """The remote twin of `OwnedTokens`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def all(self) -> TokensView:
+        return self._client.get(TokensView, "tokens")
+
+    def create(
+        self, name: str, user: str | None, scope: Scope, expires: str | None, projects: Sequence[str] = ()
+    ) -> NewTokenView:
+        body = {"scope": scope.value, "expires": expires, "projects": list(projects)}
+        return self._client.post(NewTokenView, _token(name), body, {"owner": user})
+
+    def revoke(self, name: str) -> TokenView:
+        return self._client.delete(TokenView, _token(name))
+
+
+def _token(name: str) -> str:
+    return f"tokens/{path_part(name)}"
 
 
 def _folder(name: str) -> str:

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from muster.core.model.token import Scope
 from muster.service.agents.views import AgentsView, GpusView
 from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderRemovedView, FoldersView, MeasuredFolderView, UnsharedView
+from muster.service.identity.views import NewTokenView, TokensView, TokenView
 from muster.service.images.commits_under_way import Progressed
 from muster.service.images.views import CommittedImageView, ImagesView
 from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
@@ -66,6 +68,18 @@ class SecretBackend(Protocol):
     def remove(self, name: str) -> None: ...
 
 
+class TokenBackend(Protocol):
+    """The protocol of `OwnedTokens`."""
+
+    def all(self) -> TokensView: ...
+
+    def create(
+        self, name: str, user: str | None, scope: Scope, expires: str | None, projects: Sequence[str] = ()
+    ) -> NewTokenView: ...
+
+    def revoke(self, name: str) -> TokenView: ...
+
+
 class Backend(Protocol):
     """The protocol of backends. Answers are the views of the API, wherever they come from.
 
@@ -80,6 +94,9 @@ class Backend(Protocol):
 
     @property
     def secrets(self) -> SecretBackend: ...
+
+    @property
+    def tokens(self) -> TokenBackend: ...
 
     def submit(self, spec: Mapping[str, Any], owner: str | None, count: int) -> SubmittedView: ...
 

@@ -16,10 +16,13 @@ from muster.core.model.token import Token
 from muster.core.usage.report import usage_report
 from muster.core.values.errors import BadInputError
 from muster.service.agents.agents import AgentOccupancy, Agents
+from muster.service.agents.reservations import Reservations
 from muster.service.agents.resources import ClusterResources, visible_gpus
 from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
+from muster.service.agents.visible_reservations import AdministratorsReservations
 from muster.service.folders.measurements import Measurements
 from muster.service.folders.owned import OwnedFolders
+from muster.service.identity.owned_tokens import OwnedTokens
 from muster.service.identity.permissions import check_admin, check_may_change, owner_of_new
 from muster.service.identity.tokens import Tokens
 from muster.service.images.commits_under_way import CommitsUnderWay
@@ -60,7 +63,7 @@ from muster.service.sessions.views import (
 )
 from muster.service.sessions.warnings import warnings_about
 from muster.service.usage.reports import DEFAULT_SPAN_S, report_keys
-from muster.service.usage.views import CurrentUsagesView, CurrentUsageView, ReportView
+from muster.service.usage.views import CurrentUsagesView, CurrentUsageView, ReportView, SessionHistoryView
 from muster.settings import Settings
 from muster.store.sessions.submissions import Submission, SubmittedBeforeError
 from muster.store.store import Store
@@ -111,6 +114,14 @@ class LocalBackend:
     @property
     def secrets(self) -> OwnedSecrets:
         return OwnedSecrets(self._secrets, self._token)
+
+    @property
+    def reservations(self) -> AdministratorsReservations:
+        return AdministratorsReservations(Reservations(self._store, self._settings), self._token)
+
+    @property
+    def tokens(self) -> OwnedTokens:
+        return OwnedTokens(Tokens(self._store), self._token)
 
     @property
     def user(self) -> str:
@@ -171,6 +182,10 @@ class LocalBackend:
         """Return a list page of what the user may see, whatever the filter says. Raises as `session_list_page`."""
         return SessionListView.of(self._queries.list_page(filtered, request, cursor))
 
+    def recent_words(self) -> dict[str, list[str]]:
+        """Return names, owners and projects of the newest sessions that the user may see."""
+        return self._queries.recent_words()
+
     def find(self, reference: str) -> Session:
         """Return a session, for the ways into it. Raises as `session`."""
         return self._queries.find(reference)
@@ -190,6 +205,11 @@ class LocalBackend:
     def story(self, reference: str) -> StoryView:
         """Raises as `session`."""
         return StoryView(items=[StoryLineView.of(line) for line in self._queries.story(reference)])
+
+    def usage_history(self, reference: str) -> SessionHistoryView:
+        """Return the usage of its kernels over its life. Raises as `session`."""
+        session = self.find(reference)
+        return SessionHistoryView.of(session, self._store.usage_steps.of_session(session.id))
 
     def why(self, reference: str, *, what_if: bool) -> WhyView:
         """Raises as `session`, and NotPossibleInStateError with `what_if` for a session that does not wait."""

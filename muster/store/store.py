@@ -42,7 +42,7 @@ from muster.store.sessions.applying import apply_one, lock
 from muster.store.sessions.changes import Changes
 from muster.store.sessions.ended_runs import ended_runs
 from muster.store.sessions.known import SESSION_REVISION, KnownSessions
-from muster.store.sessions.list_pages import ListPageRequest, Place, SessionFilter, session_ids_of_page
+from muster.store.sessions.list_pages import ListPageRequest, Place, SessionFilter, recent_words, session_ids_of_page
 from muster.store.sessions.names import meant, taken
 from muster.store.sessions.reader import SELECT, SessionReader
 from muster.store.sessions.renaming import rename
@@ -50,6 +50,7 @@ from muster.store.sessions.submissions import Submission, Submissions, claim
 from muster.store.sessions.waits import KnownWaits
 from muster.store.sign_ins import SignIns
 from muster.store.tokens import Tokens
+from muster.store.usage_steps import UsageSteps
 
 _GENERATION = "generation"
 _REQUESTED = "requested"
@@ -63,6 +64,7 @@ class Store:
         self._engine = open_engine(url)
         self.reservations = Reservations(self._engine)
         self.uses = KernelUses(self._engine)
+        self.usage_steps = UsageSteps(self._engine)
         self.samples = AgentSamples(self._engine)
         self.folders = Folders(self._engine)
         self.secrets = SecretRows(self._engine)
@@ -239,6 +241,10 @@ class Store:
         """Raises each by its amount, all of them or none."""
         with self._writing() as connection:
             increment_counters(connection, amounts)
+
+    def recent_words(self, owner: str | None, limit: int) -> dict[str, list[str]]:
+        """Return as `list_pages.recent_words`."""
+        return recent_words(self._engine, owner, limit)
 
     def counters(self, names: Sequence[str]) -> dict[str, int]:
         """Return counters by name; one that was never incremented is 0."""

@@ -21,6 +21,7 @@ from muster.web.problems import Problem, install
 from muster.web.protection import Audit, CountedRequests, RequestCounts, RequestSize, SecurityHeaders
 from muster.web.rendering import STATIC, CachedFiles
 from muster.web.routes import PREFIX, all_routes
+from muster.web.streams.file_content import is_upload
 from muster.web.viewer import NotSignedInError, is_known
 
 _THREADS = 100
@@ -59,6 +60,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.state.subscribers = set()
     app.state.terminals = set()
     app.state.programs = set()
+    app.state.file_streams = set()
     app.state.app_gateway = None if apps is None else AppGateway(service, apps, app.state.live)
     app.state.meter = service.meter()
     app.state.request_counts = RequestCounts()
@@ -68,7 +70,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     install(app, error_page)
     app.add_exception_handler(NotSignedInError, _ask_to_sign_in)
     # The last one added is the outermost.
-    app.add_middleware(RequestSize, is_known=is_known)
+    app.add_middleware(RequestSize, is_known=is_known, is_streamed=is_upload)
     app.add_middleware(Audit, log=service.audit_log())
     app.add_middleware(SecurityHeaders, secure=secure)
     app.add_middleware(CountedRequests, counts=app.state.request_counts)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -28,6 +29,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_TOO_LARGE_FOR_STRANGERS = "a request as large as this needs a token; send the header Authorization: Bearer TOKEN"
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _METHODS = {*_SAFE, "DELETE", "PATCH", "POST", "PUT"}
 _REFUSED = {401, 403, 429}
@@ -105,24 +107,33 @@ class CountedRequests:
 class RequestSize:
     """A middleware that refuses too large bodies, with or without a Content-Length, and those that come too slowly.
 
-    More than a small body is kept for callers only whom `is_known` knows; it is called in a thread.
+    More than a small body is kept for callers only whom `is_known` knows; it is called in a thread. A request that
+    `is_streamed` is passed on as it comes: what reads its body limits size and time.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         is_known: Callable[[HTTPConnection], bool],
+        is_streamed: Callable[[HTTPConnection], bool] = lambda _connection: False,
         max_bytes: int = MAX_REQUEST_BYTES,
         timeout_s: float = BODY_TIMEOUT_S,
     ) -> None:
         self._app = app
         self._is_known = is_known
+        self._is_streamed = is_streamed
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if self._is_streamed(HTTPConnection(scope)):
+            if await run_in_threadpool(self._is_known, HTTPConnection(scope)):
+                await self._app(scope, receive, send)
+            else:
+                await _send_problem(send, _problem(401, "no-token", "Unauthorized", _TOO_LARGE_FOR_STRANGERS))
             return
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -162,8 +173,7 @@ class RequestSize:
             if size > MAX_UNKNOWN_BYTES and not is_known:
                 is_known = await run_in_threadpool(self._is_known, HTTPConnection(scope))
                 if not is_known:
-                    detail = "a request as large as this needs a token; send the header Authorization: Bearer TOKEN"
-                    raise _RefusedError(_problem(401, "no-token", "Unauthorized", detail))
+                    raise _RefusedError(_problem(401, "no-token", "Unauthorized", _TOO_LARGE_FOR_STRANGERS))
             if not more:
                 return bytes(body)
             message = await receive()
@@ -256,8 +266,13 @@ def _record(scope: Scope, status: int) -> Mapping[str, Any]:
         "source": "server",
         "from": scope["client"][0] if scope.get("client") else unix_origin(scope),
         "method": scope.get("method", "WEBSOCKET"),
-        "path": scope["path"],
+        "path": scope["path"] + _query(state.get("audit_query")),
         "sessions": state.get("audit_sessions", []),
         "owner": state.get("audit_owner"),
         "status": status,
     }
+
+
+def _query(noted: Mapping[str, str] | None) -> str:
+    """Return what a request noted for the log as a query; nothing where it noted nothing."""
+    return f"?{urlencode(noted, quote_via=quote, safe='/')}" if noted else ""

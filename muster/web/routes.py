@@ -12,18 +12,22 @@ from muster.web.api import (
     commit_routes,
     folder_routes,
     operation_routes,
+    reservation_routes,
     secret_routes,
     session_routes,
+    token_routes,
     usage_routes,
 )
 from muster.web.api.parameters import check_parameters
 from muster.web.pages import (
     account_page,
+    folder_files_page,
     folders_page,
     images_page,
     live,
     overview_page,
     queue_page,
+    reservations_page,
     resources_page,
     sign_in,
 )
@@ -33,7 +37,7 @@ from muster.web.pages.sessions import app_page, log_dialog, terminal_page
 from muster.web.pages.sessions import list_page as sessions_page
 from muster.web.pages.sessions import page as session_page
 from muster.web.pages.usage import page as usage_page
-from muster.web.streams import event_routes, log_routes, program, terminal
+from muster.web.streams import event_routes, folder_file_routes, log_routes, program, terminal
 
 PREFIX = "/api/v1"
 _API = (
@@ -41,10 +45,13 @@ _API = (
     session_routes,
     commit_routes,
     folder_routes,
+    folder_file_routes,
     secret_routes,
+    token_routes,
     usage_routes,
     agent_usage_routes,
     cluster_routes,
+    reservation_routes,
     event_routes,
 )
 _PAGES = (
@@ -61,10 +68,12 @@ _PAGES = (
     terminal,
     queue_page,
     resources_page,
+    reservations_page,
     usage_page,
     images_page,
     account_page,
     folders_page,
+    folder_files_page,
 )
 
 

@@ -52,7 +52,7 @@ class Planted:
         {"operation": "backend.__init__", "arguments": {}, "credential": None},
         {"operation": "backend.commit", "arguments": {}, "credential": None},
         {"operation": "server.live", "arguments": {}, "credential": None},
-        {"operation": "tokens.create", "arguments": {}, "credential": None},
+        {"operation": "tokens.of_secret", "arguments": {}, "credential": None},
         {"operation": "open.exec", "arguments": {}, "credential": None},
         {"operation": "server.heartbeat", "arguments": {}, "host": "a1"},
         {"operation": "server.heartbeat", "arguments": {}, "credential": {"kind": "uid", "secret": "0"}},
@@ -258,15 +258,16 @@ def test_without_a_broker_there_is_an_error(server):
 
 def test_all_that_the_server_uses_can_be_requested():
     """Its own tests have the service layer in their process, and would not miss an operation."""
-    operation = r"\bbackend\.((?:folders\.|images\.|secrets\.|resources\.)?[a-z_]+)\b"
+    operation = r"\bbackend\.((?:(?:folders|images|secrets|tokens|reservations|resources)\.)?[a-z_]+)\b"
     used = set()
     for path in sorted((ROOT / "muster/web").rglob("*.py")):
         if "separation" not in path.parts:
             used |= set(re.findall(operation, path.read_text("utf-8")))
     requested = {name.removeprefix("backend.") for name in OPERATIONS}
     elsewhere = {
-        "find", "folders", "folders.remove", "images", "log", "open_app_tunnel", "open_program", "open_terminal",
-        "resources", "secrets", "session_with_shares", "still_runs", "token", "usage_samples", "user",
+        "find", "folders", "folders.open_file", "folders.remove", "folders.upload", "images", "log", "open_app_tunnel",
+        "open_program", "open_terminal", "resources", "secrets", "session_with_shares", "still_runs", "token",
+        "usage_samples", "user",
     }  # fmt: skip
     assert used - requested <= elsewhere
     assert "submit" in used

@@ -166,10 +166,13 @@ def test_users_who_may_not_read_the_settings_use_the_socket(path, tmp_path, monk
     monkeypatch.setattr(context, "SETTINGS", unreadable)
     assert muster_as(become(ADA), "submit", *SPEC, "--name", "adas").code == 0
     assert [one["name"] for one in muster_as(become(ADA), "ls", "--json").json()] == ["adas"]
-    refused = muster_as(become(ADA), "token", "ls")
+    refused = muster_as(become(ADA), "reservation", "ls")
     assert (refused.code, refused.err) == (
         2,
-        "muster: muster token ls needs the control node's settings; ask an administrator, such as root, to run it\n",
+        (
+            "muster: muster reservation ls needs the control node's settings;"
+            " ask an administrator, such as root, to run it\n"
+        ),
     )
     # Root reads its settings, here from the default place.
     assert "muster.yml" in muster_as(become("root"), "ls").err

@@ -17,6 +17,8 @@ GRANTEE_PATTERN = re.compile(r"@?[^@\s\x00][^\x00]*")
 OWNER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
 MIN_QUOTA_BYTES = 1 << 20
 _MOST_NAMES = 5
+_MOST_NAME_BYTES = 255
+_MOST_PATH_BYTES = 4096
 # Above the ids that a host gives to people and programs; 30 bits of the folder's id follow.
 _FIRST_NUMBER = 1 << 30
 
@@ -223,3 +225,20 @@ def _as_mounted(folder: Folder, target: str, *, read_only: bool) -> MountedFolde
         target=target,
         read_only=read_only,
     )
+
+
+def file_path(text: str) -> tuple[str, ...]:
+    """Return the parts of a path in a folder; none for the folder itself. Raises BadInputError."""
+    parts = tuple(part for part in text.split("/") if part)
+    try:
+        longest = max((len(part.encode()) for part in parts), default=0)
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise BadInputError("path: it is no text; write one such as results/loss.csv") from None
+    if longest > _MOST_NAME_BYTES or size > _MOST_PATH_BYTES:
+        raise BadInputError(
+            f"path: it is too long; a name has at most {_MOST_NAME_BYTES} bytes, a path {_MOST_PATH_BYTES}"
+        )
+    if {".", ".."} & set(parts) or "\0" in text:
+        raise BadInputError(f"path: {text!r} is no path in a folder; write one such as results/loss.csv, without ..")
+    return parts

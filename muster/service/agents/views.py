@@ -280,3 +280,13 @@ class ReservationView(View):
             projects=sorted(reservation.projects),
             reason=reservation.reason or None,
         )
+
+
+class MadeReservationView(ReservationView):
+    """A reservation that was just made."""
+
+    running_into: list[str] = Field(description="sessions that run now, and may still run when it begins")
+
+
+class ReservationsView(View):
+    items: list[ReservationView]

@@ -1,15 +1,18 @@
 """Data folders as a token's user sees and changes them: their own, and what others share with them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from muster.core.model.folders import PROJECT_MARK, Folder, FolderMounter, no_such_folder
 from muster.core.model.projects import DEFAULT_PROJECT
 from muster.core.model.token import Token
-from muster.core.values.errors import SpecError
+from muster.core.values.errors import NotPossibleInStateError, SpecError
+from muster.service.folders.files import FilePlace, FolderFiles, OpenedFile, Upload
 from muster.service.folders.measurements import Measurements, Visited
 from muster.service.folders.views import (
+    FilesView,
     FolderRemovedView,
     FoldersView,
     FolderUsage,
@@ -109,6 +112,62 @@ class OwnedFolders:
             removed_from=list(visited.answers),
             left_on=list(left.left_on) if left else [],
             problems=dict(visited.problems),
+        )
+
+    def look(self, place: FilePlace) -> FilesView:
+        """Return what is at a path of a folder. Raises NotFoundError, and as `FolderFiles.look`."""
+        folder, read_only = self._reached(place)
+        may_change = self._token.may_change and not read_only
+        return self._files(folder).look(place.path, place.agent, may_change=may_change)
+
+    @contextmanager
+    def open_file(self, place: FilePlace, most_bytes: int | None = None) -> Iterator[OpenedFile]:
+        """Open a file, its first bytes, or a directory as a tar file. Raises as `FolderFiles.opened`."""
+        folder, _ = self._reached(place)
+        with self._files(folder).opened(place.path, place.agent, most_bytes) as opened:
+            yield opened
+
+    @contextmanager
+    def upload(self, place: FilePlace, size: int, *, replaces: bool = False) -> Iterator[Upload]:
+        """Begin to write a file of so many bytes. Raises ScopeError, and as `FolderFiles.uploading`."""
+        with self._changed(place).uploading(place.path, place.agent, size, replaces=replaces) as upload:
+            yield upload
+
+    def make_directory(self, place: FilePlace) -> None:
+        """Raises ScopeError, NameTakenError, and as `FolderFiles`."""
+        self._changed(place).make_directory(place.path, place.agent)
+
+    def rename_file(self, place: FilePlace, to: str) -> None:
+        """Rename or move an entry within the folder. Raises ScopeError, NameTakenError, and as `FolderFiles`."""
+        self._changed(place).rename(place.path, to, place.agent)
+
+    def remove_file(self, place: FilePlace) -> None:
+        """Remove a file, or a directory with all that is in it. Raises ScopeError, and as `FolderFiles`."""
+        self._changed(place).remove(place.path, place.agent)
+
+    def _reached(self, place: FilePlace) -> tuple[Folder, bool]:
+        """Return a folder whose files the user may read, and whether they may only read them.
+
+        Raises NotFoundError and NotPossibleInStateError.
+        """
+        self._check_project(self._token.user, place.project)
+        folder = self._visible(place.folder, place.owner or self._token.user, place.project)
+        if folder.removed_at is not None:
+            raise NotPossibleInStateError(f"folder {folder.name} is being removed")
+        read_only = False if self._may_change(folder) else folder.read_only_for(self._token.user, place.project)
+        return folder, read_only is not False
+
+    def _changed(self, place: FilePlace) -> FolderFiles:
+        """Return a folder whose files the user may change. Raises ScopeError, and as `_reached`."""
+        check_may_change(self._token)
+        folder, read_only = self._reached(place)
+        if read_only:
+            raise ScopeError(f"folder {folder.owner}/{folder.name} is shared with you read-only")
+        return self._files(folder)
+
+    def _files(self, folder: Folder) -> FolderFiles:
+        return FolderFiles(
+            self._store, self._settings, folder, folder.owner if self._may_change(folder) else self._token.user
         )
 
     def _agents(self) -> "FolderService":

@@ -6,6 +6,7 @@ from typing import Self
 
 from pydantic import Field
 
+from muster.contract.files import FileKind
 from muster.core.model.folders import Folder, FolderMounter
 from muster.service.view import Moment, View
 
@@ -82,6 +83,29 @@ class MeasuredFolderView(FolderView):
 class FoldersView(View):
     items: list[FolderView]
     problems: dict[str, str] = Field(description="by agent, why it did not answer")
+
+
+class FileView(View):
+    """An entry of a folder."""
+
+    name: str
+    kind: FileKind = Field(description="directory, file, link (which is not followed), or other")
+    size_bytes: int
+    modified_at: Moment
+    reachable: bool = Field(description="false if the name is no UTF-8 text, and so is escaped here")
+
+
+class FilesView(FileView):
+    """An entry of a folder; of a directory with the first of its entries, directories first."""
+
+    path: str = Field(description="in the folder; empty for the folder itself")
+    agent: str
+    other_agents: list[str] = Field(
+        description="agents with a part of their own of this folder, if the request named no agent"
+    )
+    items: list[FileView]
+    left_out: int = Field(description="how many further entries the directory has")
+    may_change: bool
 
 
 class FolderRemovedView(View):

@@ -38,9 +38,18 @@ class Tokens:
         return list(self._store.tokens.all())
 
     def create(
-        self, name: str, user: str, scope: Scope, expires: str | None, projects: Sequence[str] = ()
+        self,
+        name: str,
+        user: str,
+        scope: Scope,
+        expires: str | None,
+        projects: Sequence[str] = (),
+        until: float | None = None,
     ) -> tuple[Token, str]:
-        """Return a new token and its secret, which cannot be read again. Raises BadInputError and NameTakenError."""
+        """Return a new token and its secret, which cannot be read again. It expires `until` then at the latest.
+
+        Raises BadInputError and NameTakenError.
+        """
         if not NAME_PATTERN.fullmatch(name):
             raise BadInputError(
                 f"NAME: {name!r} is no name; write up to 63 letters, digits and _.-, a letter or digit first"
@@ -48,7 +57,9 @@ class Tokens:
         if not user.strip() or len(user) > _LONGEST_USER or not user.isprintable():
             raise BadInputError("--user: that is no user's name; write the name that owns the sessions, such as ada")
         now = time.time()
-        expires_at = None if expires is None else now + _lifetime_s(expires)
+        expires_at = until if expires is None else now + _lifetime_s(expires)
+        if expires_at is not None and until is not None and expires_at > until:
+            raise BadInputError(f"--expires: your own token expires at {timestamp(until)}; write a shorter time")
         if wrong := [one for one in projects if not one or len(one) > _LONGEST_USER or not one.isprintable()]:
             raise BadInputError(f"--project: {wrong[0]!r} is no project's name; write one such as vision")
         token = Token(name, user, scope, now, expires_at, projects=tuple(dict.fromkeys(projects)))

@@ -2,6 +2,8 @@
 
 from typing import Self
 
+from pydantic import Field
+
 from muster.core.model.token import Scope, Token
 from muster.service.view import Moment, View
 
@@ -26,3 +28,13 @@ class TokenView(View):
             last_used_at=token.last_used_at,
             projects=list(token.projects),
         )
+
+
+class NewTokenView(TokenView):
+    """A token that was just made, with its secret."""
+
+    token: str = Field(description="the secret: it is shown this once")
+
+
+class TokensView(View):
+    items: list[TokenView]

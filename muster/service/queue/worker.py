@@ -30,6 +30,7 @@ from muster.core.values.errors import MusterError, SettingsError
 from muster.service.identity.owner_uids import with_uids
 from muster.service.queue.agent_sampling import AgentSampling
 from muster.service.queue.pulls import PullImage, PullRunner
+from muster.service.queue.usage_sampling import UsageSampling
 from muster.service.queue.visits import Gateway, Start, VisitRunner
 from muster.service.secrets.secrets import Secrets, with_secrets
 from muster.store.store import Store
@@ -105,6 +106,7 @@ class QueueWorker:
         self._pulls = PullRunner(shell.pull_image, shell.start, send)
         self._memory = PassMemory()
         self._sampling = AgentSampling(shell.store)
+        self._usage_sampling = UsageSampling(shell.store)
 
     @property
     def is_idle(self) -> bool:
@@ -284,6 +286,7 @@ class QueueWorker:
             store.keep_log(log.session_id, log.kernel_name, log.gz)
         if meaning.usage:
             store.uses.save(meaning.usage)
+            self._usage_sampling.observe(snapshot, meaning.usage)
         if agents := {agent.id: agent for agent in (*meaning.reporting, *meaning.silent)}:
             store.save_agents(agents.values())
         store.save_launch_records(meaning.records)

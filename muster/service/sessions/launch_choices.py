@@ -29,6 +29,15 @@ class GroupRoom:
 
 
 @dataclass(frozen=True, slots=True)
+class Preset:
+    """A spec that the site offers to begin from; `values` are what it says."""
+
+    name: str
+    description: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchChoices:
     """The choices of the launch form. `images` are the catalog's words with descriptions, `folders` as `ada/data`."""
 
@@ -41,6 +50,7 @@ class LaunchChoices:
     gpu_models: tuple[str, ...]
     units_per_gpu: int
     agents: tuple[str, ...]
+    presets: tuple[Preset, ...]
 
 
 def launch_choices(store: Store, settings: Settings, secrets: Secrets, user: str) -> LaunchChoices:
@@ -66,6 +76,9 @@ def launch_choices(store: Store, settings: Settings, secrets: Secrets, user: str
         gpu_models=tuple(sorted({gpu.model for gpu in gpus})),
         units_per_gpu=max((gpu.units for gpu in gpus), default=0),
         agents=tuple(sorted(agent.id for agent in agents)),
+        presets=tuple(
+            Preset(name, preset.description, written(preset.spec)) for name, preset in settings.presets.items()
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from muster.service.sessions.visibility import visible_sessions
 from muster.store.store import Store
 
 _POLL_S = 0.05
+_MOST_WORDS_OF = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class SessionQueries:
         narrowed = filtered if self._owner is None else replace(filtered, owner=self._owner)
         found = session_list_page(self._store, narrowed, request, cursor)
         return replace(found, sessions=self.visible(found.sessions))
+
+    def recent_words(self) -> dict[str, list[str]]:
+        """Return the names, owners and projects of the newest sessions, to choose from in a filter."""
+        return self._store.recent_words(self._owner, _MOST_WORDS_OF)
 
     def story(self, reference: str) -> Sequence[StoryLine]:
         """Return a session's story, the oldest line first. Raises as `find`."""

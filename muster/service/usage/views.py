@@ -8,6 +8,7 @@ from pydantic import Field
 
 from muster.core.model.agent_sample import MEASURES, Amount
 from muster.core.model.session import Session
+from muster.core.usage.history import UsageStep, points
 from muster.core.usage.kernel import KernelUsage
 from muster.core.usage.over_time import UsageOverTime
 from muster.core.usage.report import Line
@@ -49,6 +50,50 @@ class KernelUsageView(View):
             net_tx_bytes=use.net_tx_bytes,
             gpu_seconds=use.gpu_seconds,
             idle_since=use.idle_since,
+        )
+
+
+class UsageMeanView(View):
+    """The mean usage of a kernel over one step; null where it is not known."""
+
+    at: Moment
+    cpu_cores: float | None
+    mem_bytes: float | None
+    gpus: float | None = Field(description="GPUs that were busy: 0.5 is half of one")
+
+
+class KernelHistoryView(View):
+    """The usage of a kernel over one launch."""
+
+    kernel: str | None
+    run: int = Field(description="the launch's generation")
+    points: list[UsageMeanView] = Field(description="at most 481, at even distances, oldest first")
+
+
+class SessionHistoryView(View):
+    """The usage of a session's kernels over its life: runs oldest first, each by its kernels' ranks."""
+
+    items: list[KernelHistoryView]
+
+    @classmethod
+    def of(cls, session: Session, steps: Iterable[UsageStep]) -> Self:
+        """Return the view of a session's steps, which come oldest first."""
+        kernels = {kernel.id: kernel for kernel in session.kernels}
+        runs: dict[tuple[int, str], list[UsageStep]] = {}
+        for step in steps:
+            runs.setdefault((step.generation, step.kernel_id), []).append(step)
+        ordered = sorted(runs, key=lambda run: (run[0], kernels[run[1]].rank if run[1] in kernels else len(kernels)))
+        return cls(
+            items=[
+                KernelHistoryView(
+                    kernel=kernels[kernel_id].name if kernel_id in kernels else None,
+                    run=generation,
+                    points=[
+                        UsageMeanView(**asdict(point)) for point in points(runs[generation, kernel_id], len(kernels))
+                    ],
+                )
+                for generation, kernel_id in ordered
+            ]
         )
 
 

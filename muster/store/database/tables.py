@@ -130,6 +130,22 @@ kernel_uses = Table(
     Index("kernel_uses_by_session", "session_id"),
 )
 
+usage_steps = Table(
+    "usage_steps",
+    metadata,
+    Column("kernel_id", String(36), primary_key=True),
+    Column("generation", BigInteger, primary_key=True, autoincrement=False),
+    Column("begins_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("session_id", String(36), ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    *(
+        column
+        for what in ("cpu", "mem", "gpu")
+        for column in (Column(what, Float, nullable=False), Column(f"{what}_known", Integer, nullable=False))
+    ),
+    Index("usage_steps_by_session", "session_id"),
+    Index("usage_steps_by_time", "begins_at"),
+)
+
 agents = Table(
     "agents",
     metadata,

@@ -71,6 +71,16 @@ def session_ids_of_page(
     return [row[0] for row in shown], tuple(shown[-1][1:]) if more else None, count
 
 
+def recent_words(engine: sa.Engine, owner: str | None, limit: int) -> dict[str, list[str]]:
+    """Return names, owners and projects of the newest sessions, of one owner or of all; each once, in order."""
+    names = ("name", "owner", "project")
+    query = sa.select(*(sessions.c[name] for name in names)).order_by(sessions.c.submitted_at.desc()).limit(limit)
+    query = query if owner is None else query.where(sessions.c.owner == owner)
+    with reading(engine) as connection:
+        rows = connection.execute(query).all()
+    return {name: sorted({row[number] for row in rows}) for number, name in enumerate(names)}
+
+
 def _conditions(filtered: SessionFilter) -> Sequence[sa.ColumnElement[bool] | sa.TextClause]:
     found: list[sa.ColumnElement[bool] | sa.TextClause] = []
     if filtered.states:

@@ -1,13 +1,14 @@
 """What the API alone has: bodies of requests, and answers about the server itself."""
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from muster.core.images.committed import MAX_NAME, NAME_PATTERN, TAG_PATTERN
 from muster.core.model.folders import GRANTEE_PATTERN, MIN_QUOTA_BYTES
 from muster.core.model.folders import NAME_PATTERN as FOLDER_PATTERN
+from muster.core.model.token import Scope
 from muster.core.spec.session_spec import NAME_PATTERN as SESSION_PATTERN
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
 from muster.service.sessions.extension import MOST_S
@@ -79,6 +80,41 @@ class UnshareRequest(BaseModel):
 
 class ShareRequest(UnshareRequest):
     read_only: bool = True
+
+
+class MoveRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    to: str = Field(max_length=4096, pattern=_TEXT, description="the new path in the folder")
+
+
+_Names = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=255, pattern=_TEXT)]], Field(default=[], max_length=1000)
+]
+
+
+class ReserveRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    begin: str = Field(default="now", max_length=100, description="2026-11-22T08:00, 08:00 or +2h")
+    end: str = Field(max_length=100, description="likewise; +2h counts from the begin")
+    agents: _Names
+    resource_group: str | None = Field(default=None, min_length=1, max_length=255, description="instead of agents")
+    users: _Names
+    projects: _Names
+    reason: str = Field(default="", max_length=1000, pattern=_TEXT, description="shown to users who wait because of it")
+
+
+class TokenRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    scope: Scope = Field(default=Scope.USER, description="no wider than the caller's own")
+    expires: str | None = Field(
+        default=None, max_length=100, description="a time such as 30d; when the caller's own token does, by default"
+    )
+    projects: list[Annotated[str, Field(min_length=1, max_length=255, pattern=_TEXT)]] = Field(
+        default=[], max_length=100, description="it submits to these projects only"
+    )
 
 
 class SecretRequest(BaseModel):

@@ -48,6 +48,16 @@ def note_sessions(request: Request, sessions: Iterable[HasId]) -> None:
     request.state.audit_sessions = [session.id for session in sessions]
 
 
+def note_file(request: Request, path: str) -> None:
+    """Record for the audit log which file of a folder is changed or refused."""
+    request.state.audit_query = {"path": path}
+
+
+def note_name(request: Request, name: str) -> None:
+    """Record for the audit log what is made by a form that has its name."""
+    request.state.audit_query = {"name": name}
+
+
 def note_owner(request: Request, owner: str | None) -> None:
     """Record for the audit log whose things an administrator changes."""
     request.state.audit_owner = owner

@@ -17,6 +17,7 @@ from muster.service.sessions.views import (
     StoryView,
     SubmittedView,
 )
+from muster.service.usage.views import SessionHistoryView
 from muster.web.api import models
 from muster.web.api.requests import Body, note_owner, note_sessions, reply
 from muster.web.caller import Backend
@@ -161,6 +162,12 @@ def app(
 def events(backend: Backend, session: Reference) -> StoryView:
     """List the session's story, a line for each change."""
     return backend.story(session)
+
+
+@router.get("/{session}/usage", responses=answers(404, 409), summary="Show a session's usage over its life")
+def usage(backend: Backend, session: Reference) -> SessionHistoryView:
+    """List for each kernel and launch the mean usage over even steps, at most 481: they grow with its age."""
+    return backend.usage_history(session)
 
 
 @router.delete("/{session}", response_model=SessionsView, responses=answers(404, 409))

@@ -13,7 +13,7 @@ from muster.core.values.errors import BadInputError
 from muster.core.values.units import parse_bytes, spell_bytes
 from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderView
-from muster.web.viewer import CurrentViewer, Viewer
+from muster.web.viewer import CurrentViewer, Viewer, is_htmx
 
 router = APIRouter(prefix="/folders", include_in_schema=False)
 Text = Annotated[str, Query(max_length=255, pattern=r"^[^\x00]*$")]
@@ -25,7 +25,7 @@ Typed = Annotated[str, Form(max_length=255, pattern=r"^[^\x00]*$")]
 def folders(
     viewer: CurrentViewer, *, project: Text = DEFAULT_PROJECT, everybody: bool = False, sizes: bool = False
 ) -> Response:
-    """List the folders. With `sizes`, agents measure them, which takes seconds."""
+    """List the folders. With `sizes`, agents measure them, which takes seconds: the page requests that by itself."""
     query = FolderQuery(everything=everybody, project=project.strip() or DEFAULT_PROJECT, sizes=sizes)
     listing = viewer.backend.folders.search(query)
     return viewer.page(
@@ -47,6 +47,8 @@ def create(viewer: CurrentViewer, *, name: Typed = "", quota: Typed = "", owner:
 @router.get("/{owner}/{name}")
 def folder(viewer: CurrentViewer, owner: Named, name: Named, *, project: Text = "", sizes: bool = False) -> Response:
     found = viewer.backend.folders.show(name, owner, project=project or DEFAULT_PROJECT, sizes=sizes)
+    if sizes and is_htmx(viewer.connection):
+        return viewer.fragment("folder.html", "size", folder=found, sizes=sizes)
     return viewer.page(
         "folder.html",
         folder=found,

@@ -15,15 +15,17 @@ from typing import Any, Protocol
 
 from muster.core.model.token import Token
 from muster.core.values.errors import BadInputError, MusterError
+from muster.service.folders.files import OpenedFile, Upload
 from muster.service.identity.tokens import NoTokenError
 from muster.service.local_backend import LocalBackend
 from muster.service.reach.programs import Program
+from muster.service.reach.terminal import Terminal
 from muster.service.service import Service
 from muster.web.separation.answers import LeftError, done, received, refused, send_or_leave, shut
 from muster.web.separation.change_stream import ChangeStream
 from muster.web.separation.operations import EXIT_CODE, OPERATIONS, Credential, Request, parse_request
 from muster.web.separation.requests import CallerRequests, Readers, ServerRequests
-from muster.web.separation.wire import MOST_REQUEST_BYTES, MalformedError, receive, send
+from muster.web.separation.wire import MOST_PIECE_BYTES, MOST_REQUEST_BYTES, MalformedError, receive, send
 
 log = logging.getLogger("muster.broker")
 # More than the server's threads, logs, terminals and opened apps together.
@@ -146,28 +148,62 @@ class Broker:
             case "changes":
                 ChangeStream(connection, self._readers.live, self._token).serve()
             case "app":
-                session, app = backend.openable_app(**arguments)
-                with closing(backend.open_app_tunnel(session, app)) as way:
-                    if self._reader is not None:
-                        way.give_to(*self._reader)
-                    send_or_leave(connection, done((session, app, way.token, way.socket)))
-                    while received(connection, _MOST_WORD_BYTES) is not None:
-                        send_or_leave(connection, done(way.is_open()))
+                self._serve_app(connection, backend, arguments)
+            case "file":
+                with backend.folders.open_file(**arguments) as opened:
+                    _send_file(connection, opened)
+            case "upload":
+                with backend.folders.upload(**arguments) as upload:
+                    _take_upload(connection, upload)
             case "program":
                 with closing(backend.open_program(**arguments)) as program:
                     _serve_program(connection, program)
             case "terminal":
-                terminal = backend.open_terminal(**arguments)
-                try:
-                    send_or_leave(connection, done(terminal.session), terminal.fileno())
-                    while (message := received(connection, _MOST_WORD_BYTES)) is not None:
-                        send_or_leave(connection, _resized(terminal, message))
-                finally:
-                    terminal.end()
+                _serve_terminal(connection, backend.open_terminal(**arguments))
             case _:
                 with backend.log(**arguments) as pieces:
                     send_or_leave(connection, done(None))
                     _pass_log(connection, pieces)
+
+    def _serve_app(self, connection: socket.socket, backend: LocalBackend, arguments: dict[str, Any]) -> None:
+        """Open a tunnel for the server's own user. Raises MusterError and LeftError."""
+        session, app = backend.openable_app(**arguments)
+        with closing(backend.open_app_tunnel(session, app)) as way:
+            if self._reader is not None:
+                way.give_to(*self._reader)
+            send_or_leave(connection, done((session, app, way.token, way.socket)))
+            while received(connection, _MOST_WORD_BYTES) is not None:
+                send_or_leave(connection, done(way.is_open()))
+
+
+def _serve_terminal(connection: socket.socket, terminal: Terminal) -> None:
+    """Hand over a terminal's end, and set its sizes. Raises LeftError."""
+    try:
+        send_or_leave(connection, done(terminal.session), terminal.fileno())
+        while (message := received(connection, _MOST_WORD_BYTES)) is not None:
+            send_or_leave(connection, _resized(terminal, message))
+    finally:
+        terminal.end()
+
+
+def _send_file(connection: socket.socket, opened: OpenedFile) -> None:
+    """Raises LeftError, and AgentUnreachableError where the file breaks off."""
+    send_or_leave(connection, done(opened.file))
+    for piece in opened.pieces:
+        send_or_leave(connection, done(piece))
+    send_or_leave(connection, done(None))
+
+
+def _take_upload(connection: socket.socket, upload: Upload) -> None:
+    """Write what comes; an empty piece ends it. Raises LeftError and MusterError."""
+    send_or_leave(connection, done(None))
+    # Each piece is answered, so that the server hears at once why no more is taken.
+    while (piece := received(connection, MOST_PIECE_BYTES)) is not None:
+        if piece:
+            upload.write(piece)
+        else:
+            upload.finish()
+        send_or_leave(connection, done(None))
 
 
 def _pass_log(connection: socket.socket, pieces: Iterable[bytes]) -> None:

@@ -17,6 +17,7 @@ from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.model.token import Token
 from muster.core.values.errors import MusterError
+from muster.service.folders.files import FilePlace, OpenedFile
 from muster.service.folders.views import FolderRemovedView
 from muster.service.local_backend import LocalBackend
 from muster.service.metrics import Measures
@@ -29,7 +30,7 @@ from muster.service.usage.views import CurrentUsagesView
 from muster.service.usage.watched import SessionUsage
 from muster.web.separation.line import Line, NoBrokerError, asked, value_of
 from muster.web.separation.operations import EXIT_CODE, OPERATIONS, Credential, KnownToken, known_token, request_bytes
-from muster.web.separation.wire import receive, send
+from muster.web.separation.wire import MOST_PIECE_BYTES, receive, send
 
 log = logging.getLogger("muster.web")
 
@@ -129,6 +130,8 @@ class _BrokeredBackend(_Methods):
         self.folders = _BrokeredFolders(line, "folders", token.credential)
         self.images = _Methods(line, "images", token.credential)
         self.secrets = _Methods(line, "secrets", token.credential)
+        self.reservations = _Methods(line, "reservations", token.credential)
+        self.tokens = _Methods(line, "tokens", token.credential)
         self.resources = _Methods(line, "resources", token.credential)
         self._requests = _Methods(line, "caller", token.credential)
 
@@ -179,6 +182,54 @@ class _BrokeredFolders(_Methods):
     def remove(self, name: str, owner: str | None, _on_removed: object) -> FolderRemovedView:
         removed: FolderRemovedView = self._line.request("caller.remove_folder", self._credential, [name, owner])
         return removed
+
+    @contextmanager
+    def open_file(self, place: FilePlace, most_bytes: int | None = None) -> Iterator[OpenedFile]:
+        connection, file, _ = self._line.open("open.file", self._credential, [place, most_bytes])
+        with connection:
+            yield OpenedFile(file, iter(_BrokeredPieces(connection)))
+
+    @contextmanager
+    def upload(self, place: FilePlace, size: int, *, replaces: bool = False) -> "Iterator[_BrokeredUpload]":
+        connection, _, _ = self._line.open("open.upload", self._credential, [place, size], replaces=replaces)
+        with connection:
+            yield _BrokeredUpload(connection)
+
+
+class _BrokeredUpload:
+    """The brokered `Upload`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def write(self, piece: bytes) -> None:
+        view = memoryview(piece)
+        while view:
+            asked(self._connection, bytes(view[:MOST_PIECE_BYTES]))
+            view = view[MOST_PIECE_BYTES:]
+
+    def finish(self) -> None:
+        asked(self._connection, b"")
+
+
+class _BrokeredPieces:
+    """The pieces of a file. Reading raises NoBrokerError where they break off, and the broker's error."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            try:
+                answer = receive(self._connection)
+            except OSError as error:
+                raise NoBrokerError from error
+            if answer is None:
+                raise NoBrokerError
+            piece = value_of(answer)
+            if piece is None:
+                return
+            yield piece
 
 
 class _BrokeredLog:

@@ -15,7 +15,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from muster.core.model.token import Token
 from muster.service.agents.resources import ClusterResources
+from muster.service.agents.visible_reservations import AdministratorsReservations
 from muster.service.folders.owned import OwnedFolders
+from muster.service.identity.owned_tokens import OwnedTokens
 from muster.service.images.owned import OwnedImages
 from muster.service.local_backend import LocalBackend
 from muster.service.secrets.owned import OwnedSecrets
@@ -146,6 +148,7 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.queue,
             LocalBackend.queue_page,
             LocalBackend.queue_row_members,
+            LocalBackend.recent_words,
             LocalBackend.release,
             LocalBackend.rename,
             LocalBackend.report,
@@ -159,6 +162,7 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.submit,
             LocalBackend.terminate,
             LocalBackend.token_is_valid,
+            LocalBackend.usage_history,
             LocalBackend.why,
         ),
     ),
@@ -166,6 +170,10 @@ OPERATIONS: Mapping[str, Operation] = {
         "folders",
         (
             OwnedFolders.create,
+            OwnedFolders.look,
+            OwnedFolders.make_directory,
+            OwnedFolders.remove_file,
+            OwnedFolders.rename_file,
             OwnedFolders.search,
             OwnedFolders.set_quota,
             OwnedFolders.share,
@@ -173,6 +181,11 @@ OPERATIONS: Mapping[str, Operation] = {
             OwnedFolders.unshare,
         ),
     ),
+    **_of(
+        "reservations",
+        (AdministratorsReservations.all, AdministratorsReservations.create, AdministratorsReservations.remove),
+    ),
+    **_of("tokens", (OwnedTokens.all, OwnedTokens.create, OwnedTokens.revoke)),
     **_of("images", (OwnedImages.all, OwnedImages.begin_commit, OwnedImages.commit_state, OwnedImages.named)),
     **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),
     **_of(
@@ -188,9 +201,11 @@ OPERATIONS: Mapping[str, Operation] = {
     # After these a connection is what they have opened.
     "open.app": Operation(LocalBackend.openable_app),
     "open.changes": Operation(LiveChanges.running),
+    "open.file": Operation(OwnedFolders.open_file),
     "open.log": Operation(LocalBackend.log),
     "open.program": Operation(LocalBackend.open_program),
     "open.terminal": Operation(LocalBackend.open_terminal),
+    "open.upload": Operation(OwnedFolders.upload),
 }
 
 

@@ -8,6 +8,8 @@ import socket
 from collections.abc import Callable
 
 MOST_REQUEST_BYTES = 32 << 20
+# Of a file that is uploaded.
+MOST_PIECE_BYTES = 1 << 20
 _LENGTH_BYTES = 4
 _MOST_BYTES = (1 << 8 * _LENGTH_BYTES) - 1
 

@@ -54,6 +54,9 @@ document.addEventListener("click", (event) => {
 function markInvalidFields() {
   for (const problem of document.querySelectorAll("[id^='problem-']")) {
     for (const field of form.querySelectorAll(`:is(input, select, textarea)[aria-describedby~="${problem.id}"]`)) {
+      // A problem in a folded section would not be seen.
+      const folded = field.closest("details");
+      if (folded && !problem.hidden) folded.open = true;
       if (problem.hidden) field.removeAttribute("aria-invalid");
       else field.setAttribute("aria-invalid", "true");
     }

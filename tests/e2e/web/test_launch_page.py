@@ -40,6 +40,7 @@ def test_a_suggestion_fills_in_the_form(page):
 
 
 def test_rows_are_added_and_removed_by_keyboard_and_the_text_is_copied(page):
+    page.get_by_text("Environment and secrets").click()
     page.get_by_role("button", name="Add a variable").focus()
     page.keyboard.press("Enter")
     page.keyboard.type("LANG")
@@ -65,6 +66,29 @@ def test_the_slider_and_its_number_agree(page):
     expect(page.locator("#sum")).to_contain_text("3 containers")
     page.get_by_label("Cluster size", exact=True).fill("2")
     expect(slider).to_have_value("2")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_an_image_is_picked_and_a_mistyped_name_is_said_at_once(visit, width):
+    page = visit("ada", width=width)
+    page.goto("/launch")
+    expect(page.get_by_label("Priority", exact=True)).to_be_hidden()
+    page.get_by_text("Choose an image from the catalog").click()
+    first = page.locator("#image-picker button").first
+    name = first.inner_text()
+    first.click()
+    expect(page.get_by_label("Image", exact=True)).to_have_value(name)
+    expect(page.locator("#as-command")).to_contain_text(name)
+    page.get_by_label("Image", exact=True).fill("no-such-image:7")
+    expect(page.locator("#verdict")).to_contain_text("no-such-image:7")
+    page.get_by_label("Folder", exact=True).first.fill("dta")
+    expect(page.locator("#problem-mounts")).to_contain_text("dta")
+    assert serious_findings(page) == []
+    # A problem in a folded section opens it.
+    page.get_by_text("Place and time").click()
+    page.get_by_label("Priority", exact=True).fill("much")
+    expect(page.locator("#problem-priority")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -75,13 +75,15 @@ START = (
     FormField("type", "Type", Kind.CHOICE),
     FormField("command", "Start-up command", Kind.LONG),
     FormField("run_on", "Runs in", Kind.CHOICE, hint="the containers that run the command"),
-    FormField("workdir", "Working directory"),
     FormField(
         "bootstrap",
         "Bootstrap script",
         Kind.LONG,
         hint="every container runs it before its command; if it fails, the session ends",
     ),
+)
+FILES = (
+    FormField("workdir", "Working directory"),
     FormField("input", "Input", Kind.LONG),
     FormField("output", "Output file", hint="file in a folder that gets the command's output too, such as logs/%x.log"),
     FormField("error", "File of standard error", hint="part of the output file if empty"),
@@ -153,7 +155,7 @@ FIELDS: Mapping[str, FormField] = {
     field.name: field
     for field in (
         *(IMAGE, NAME, CLUSTER_SIZE, CLUSTER_MODE, PUBLISH, DOT_FOLDERS),
-        *(*RESOURCES, *PLACE, *START, *ADVANCED),
+        *(*RESOURCES, *PLACE, *START, *FILES, *ADVANCED),
     )
 }
 # Fields with rows or boxes of their own, and fields that are not in the spec.

@@ -5,13 +5,13 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.datastructures import UploadFile
 
 from muster.core.spec.session_spec import MAX_IMAGE
-from muster.core.values.errors import BadInputError, FieldError, SpecError
+from muster.core.values.errors import BadInputError, FieldError, NotFoundError, SpecError
 from muster.service.questions.views import DryRunView
 from muster.web.api.requests import note_sessions
 from muster.web.pages.launch import fields as launch_fields
@@ -58,9 +58,12 @@ def launch_page(
     *,
     earlier: Annotated[str | None, Query(alias="from", max_length=255)] = None,
     image: Annotated[str | None, Query(max_length=MAX_IMAGE)] = None,
+    preset: Annotated[str | None, Query(max_length=60)] = None,
 ) -> Response:
-    """Show the form; filled in from an earlier session, and with an image, where they are named."""
+    """Show the form; filled in from an earlier session or a preset, and with an image, where they are named."""
     values = viewer.backend.spec_again(earlier) if earlier else {}
+    if preset is not None:
+        values = _preset(viewer, preset)
     return _page(viewer, form_of({**values, "image": image} if image else values))
 
 
@@ -96,6 +99,14 @@ def launch(request: Request, viewer: CurrentViewer, posted: PostedForm) -> Respo
     sessions = submitted.items
     note_sessions(request, sessions)
     return viewer.go(f"/sessions/{sessions[0].id}" if len(sessions) == 1 else "/sessions")
+
+
+def _preset(viewer: Viewer, name: str) -> dict[str, Any]:
+    """Raises NotFoundError."""
+    for preset in viewer.backend.launch_choices().presets:
+        if preset.name == name:
+            return dict(preset.values)
+    raise NotFoundError(f"there is no preset {name!r}; choose one on the launch page")
 
 
 def _page(viewer: Viewer, form: LaunchForm, refused: Preview | None = None) -> Response:

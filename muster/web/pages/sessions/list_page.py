@@ -13,7 +13,7 @@ from muster.service.local_backend import LocalBackend
 from muster.service.sessions.list_pages import SORTS, ListPageRequest, SessionFilter
 from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
-from muster.web.viewer import CurrentViewer
+from muster.web.viewer import CurrentViewer, is_htmx
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 PAGE_LENGTH = 50
@@ -97,6 +97,8 @@ def sessions(
         selected=frozenset(selected),
         states=tuple(SessionState),
         groups=viewer.backend.resources.group_names(),
+        # The filter is no part of what is refreshed.
+        words=None if is_htmx(viewer.connection) else viewer.backend.recent_words(),
     )
 
 

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import yaml
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from muster.core.model.session import Session, SessionState
@@ -12,11 +12,14 @@ from muster.service.questions.views import DetailsView
 from muster.service.usage.watched import UsageCache
 from muster.web.pages.sessions import view as session_view
 from muster.web.pages.sessions.failure import failed_containers
+from muster.web.pages.usage.plots import history_plots
 from muster.web.viewer import CurrentViewer, Viewer
 
 router = APIRouter(prefix="/sessions", include_in_schema=False)
 Reference = Annotated[str, Path(max_length=255)]
 _TEMPLATE = "session.html"
+# Lines of one plot that can be told apart.
+_PLOTTED = 6
 
 
 @router.get("/{reference}")
@@ -29,6 +32,7 @@ def session(request: Request, viewer: CurrentViewer, reference: Reference) -> Re
     context = {
         **_more(details),
         **_containers(request, viewer, found),
+        **_usage(viewer, found),
         **_as_submitted(viewer, found.id),
         **_head(viewer, details),
     }
@@ -47,6 +51,13 @@ def more(viewer: CurrentViewer, reference: Reference) -> Response:
     """Return the part of the page below its containers."""
     details = viewer.backend.details(reference)
     return viewer.fragment(_TEMPLATE, "more", session=details, **_more(details))
+
+
+@router.get("/{reference}/usage")
+def usage(viewer: CurrentViewer, reference: Reference, *, begin: Annotated[int, Query(ge=0)] = 0) -> Response:
+    """Return plots of some of its containers over its life."""
+    found = viewer.backend.find(reference)
+    return viewer.fragment(_TEMPLATE, "usage", session=found, **_usage(viewer, found, begin))
 
 
 @router.get("/{reference}/what-if")
@@ -76,6 +87,16 @@ def _more(details: DetailsView) -> dict[str, Any]:
         "usages": details.use,
         "commands": session_view.command_lines(details),
         "editor_url": session_view.editor_url(details),
+    }
+
+
+def _usage(viewer: Viewer, found: Session, begin: int = 0) -> dict[str, Any]:
+    runs = viewer.backend.usage_history(found.id).items
+    return {
+        "history": history_plots(runs[begin : begin + _PLOTTED], found.name),
+        "history_begin": begin,
+        "history_size": _PLOTTED,
+        "history_runs": len(runs),
     }
 
 

@@ -8,8 +8,11 @@ from markupsafe import Markup
 from muster.core.model.agent_sample import Amount
 from muster.core.usage.over_time import UsageOverTime
 from muster.core.values.units import format_moment
+from muster.service.usage.views import KernelHistoryView
 from muster.web.drawing.plots import BYTES, CORES, GPUS, Series, Unit, line_plot, numbers
 
+# Of a table of a whole life.
+_MOST_ROWS = 60
 SPAN_NAMES = {"hour": "last hour", "day": "last day", "week": "last week"}
 _PARTS: dict[str, tuple[int, Callable[[Amount], float | None]]] = {
     "used": (1, lambda amount: amount.used),
@@ -57,6 +60,49 @@ def use_plots(found: UsageOverTime, of: str) -> UsePlots:
         columns=[f"{_MEASURES[measure].title} {one.name}" for measure, series in measured.items() for one in series],
         rows=_rows(found, measured),
     )
+
+
+def history_plots(kernels: Sequence[KernelHistoryView], of: str) -> UsePlots:
+    """Return the plots of kernels' lives, a line for each kernel; `of` is the session's name."""
+    times = [point.at for kernel in kernels for point in kernel.points]
+    if not times:
+        return UsePlots((), (), ())
+    measured = {
+        measure: [_history(kernel, measure, number) for number, kernel in enumerate(kernels, start=1)]
+        for measure in ("cpu", "mem", "gpu")
+    }
+    known = {
+        measure: series
+        for measure, series in measured.items()
+        if any(value is not None for one in series for _, value in one.points)
+    }
+    plots = []
+    for measure, series in known.items():
+        kind = _MEASURES[measure]
+        picture = line_plot(series, min(times), max(times), kind.unit, f"{kind.title} of {of} over its life")
+        plots.append(Plot(kind.title, picture, [_summary(one, kind.unit) for one in series]))
+    return UsePlots(
+        plots=plots,
+        columns=[f"{_MEASURES[measure].title} {one.name}" for measure, series in known.items() for one in series],
+        rows=_history_rows(known),
+    )
+
+
+def _history(kernel: KernelHistoryView, measure: str, number: int) -> Series:
+    field = {"cpu": "cpu_cores", "mem": "mem_bytes", "gpu": "gpus"}[measure]
+    name = kernel.kernel or "a container of before"
+    return Series(f"{name}, run {kernel.run}", [(point.at, getattr(point, field)) for point in kernel.points], number)
+
+
+def _history_rows(measured: dict[str, list[Series]]) -> list[tuple[str, list[str]]]:
+    """Return rows of times at which anything is known, newest first: all of them, or some at even distances."""
+    columns = [(_MEASURES[measure].unit, dict(one.points)) for measure, series in measured.items() for one in series]
+    times = sorted({at for _, values in columns for at in values}, reverse=True)
+    rows = []
+    for at in times[:: -(-len(times) // _MOST_ROWS) or 1]:
+        cells = ["-" if (value := values.get(at)) is None else unit.text(value) for unit, values in columns]
+        rows.append((format_moment(at), cells))
+    return rows
 
 
 def _series(found: UsageOverTime, measure: str) -> list[Series]:

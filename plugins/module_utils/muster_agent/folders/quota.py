@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _WITH_PROJECTS = {"ext4", "xfs"}
+_LOCAL = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
 # linux/fs.h: struct fsxattr is five numbers (the fourth is the project) and eight bytes of padding.
 _FSGETXATTR = 0x801C581F
 _FSSETXATTR = 0x401C5820
@@ -49,6 +50,11 @@ def file_system(descriptor: int) -> FileSystem:
     """Return the file system of an open directory; both parts are empty where the kernel does not list it."""
     device = os.fstat(descriptor).st_dev
     return _listed(_MOUNTS.read_text("utf-8", "replace"), f"{os.major(device)}:{os.minor(device)}")
+
+
+def shared_from(system: FileSystem) -> str | None:
+    """Return the server and path of a network file system; None for a file system of the host."""
+    return None if system.kind in _LOCAL else f"{system.kind} {system.source}"
 
 
 def limit(descriptor: int, number: int, quota_bytes: int | None) -> str:

@@ -12,8 +12,6 @@ from .mounted import FolderError
 if TYPE_CHECKING:
     from .owned import Entry
 
-_LOCAL = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
-
 
 def usage(folders_root: str, entries: list[Entry], patience_s: float) -> list[dict[str, Any]]:
     """Return an entry for each folder, as `agent_folders` does.
@@ -45,7 +43,7 @@ def _usage_of(folders_root: str, entry: Entry, give_up_at: float) -> dict[str, A
         "files": None if counted is None else counted.files,
         "quota": enforcement,
         # Agents that name the same have one and the same folder.
-        "shared_from": None if system.kind in _LOCAL else f"{system.kind} {system.source}",
+        "shared_from": quota.shared_from(system),
     }
 
 

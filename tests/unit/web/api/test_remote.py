@@ -189,7 +189,7 @@ def test_a_remote_command_is_limited_to_the_tokens_user(remote):
 
 
 def test_a_command_that_needs_the_control_node_is_refused_in_a_line(remote):
-    for command in (("pass",), ("agent", "ls"), ("token", "ls"), ("doctor",), ("web",)):
+    for command in (("pass",), ("agent", "ls"), ("doctor",), ("web",)):
         answer = remote("ada")(*command) if command == ("pass",) else muster("--server", "http://127.0.0.1:1", *command)
         assert answer.code == 2
         assert answer.errors == [
@@ -302,3 +302,17 @@ def test_the_client_waits_for_a_short_retry_after_and_not_for_a_minute(monkeypat
     with pytest.raises(MusterError, match="10 failed sign-ins"):
         client.get(VersionView, "version")
     assert waited == [2, 3, 20]
+
+
+def test_users_make_and_revoke_their_own_tokens_from_elsewhere(remote, service):
+    service.service.tokens.create("eves", "eve", Scope.USER, None)
+    ada = remote("ada")
+    made = ada("token", "create", "laptop", "--scope", "read", "--expires", "30d")
+
+    assert (made.code, made.err.startswith("laptop is ada's, with scope read, until")) == (0, True)
+    assert service.service.tokens.of_secret(made.out.strip()).user == "ada"
+    assert [line.split()[0] for line in ada("token", "ls").out.splitlines()] == ["NAME", "ada-user", "laptop"]
+    assert ada("token", "revoke", "laptop").out == "laptop is revoked\n"
+    refused = ada("token", "revoke", "eves")
+    assert (refused.code, refused.err) == (2, "muster: there is no token 'eves'; see `muster token ls`\n")
+    assert ada("token", "create", "mine", "--user", "eve").code != 0

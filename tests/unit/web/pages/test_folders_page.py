@@ -96,7 +96,8 @@ def test_a_project_it_is_shared_with_finds_it(browser):
     assert listed(ada.get("/folders").text) == []
     text = ada.get("/folders?project=vision").text
     assert listed(text) == ["shared"]
-    (path,) = re.findall(r'href="(/folders/eve/shared[^"]*)"', text)
+    path, files = re.findall(r'href="(/folders/eve/shared[^"]*)"', text)
+    assert files == "/folders/eve/shared/files?project=vision"
     assert ada.get(html.unescape(path)).status_code == 200
 
 

@@ -82,7 +82,7 @@ def test_a_token_that_only_reads_gets_no_link_to_launch(browser):
 )
 def test_the_account_shows_the_user_and_their_rights(browser, scope, may):
     text = browser("ada", scope, name="laptop").get("/account").text
-    for fact in ("ada", "laptop", may, "never", "Ask an administrator"):
+    for fact in ("ada", "laptop", may, "never", "Using a token"):
         assert fact in words(text)
     assert '<form method="post" action="/sign-out">' in text
 

@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from muster.core.model.token import Scope
+from muster.core.spec.session_spec import SessionSpec
 from muster.service.folders.folders import Folder
+from muster.settings import PresetSettings
 from muster.web.pages.launch.fields import BESIDE
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
@@ -360,3 +362,34 @@ def test_the_form_offers_only_what_the_user_may_use(ada, service):
     assert "her-folder" not in page
     assert "other-secret" not in page
     assert "hush" not in page
+
+
+def test_a_preset_of_the_site_fills_in_the_form(browser, service):
+    spec = SessionSpec(image="muster/pytorch", fgpu="0.5", env={"EPOCHS": "3"})
+    preset = PresetSettings(description="half a <GPU>", spec=spec)
+    object.__setattr__(service.settings, "presets", {"Half & more": preset})
+    ada = browser("ada")
+    page = ada.get("/launch").text
+    assert '<a class="button small" href="/launch?preset=Half+%26+more">Half &amp; more</a>' in page
+    assert "half a &lt;GPU&gt;" in page
+    filled = dict(form_sent(ada.get("/launch?preset=Half+%26+more").text))
+    assert (filled["image"], filled["fgpu"], filled["env_name"]) == ("muster/pytorch", "0.5", "EPOCHS")
+    assert ada.get("/launch?preset=other").status_code == 404
+
+
+def form_sent(page):
+    parser = _Form()
+    parser.feed(page)
+    # Of the rows, the last ones are empty.
+    return [(name, value) for name, value in parser.pairs if value]
+
+
+def test_rarely_used_sections_are_folded_unless_they_say_something(browser):
+    ada = browser("ada")
+    page = ada.get("/launch").text
+    sections = ("about-place", "about-files", "about-env", "image-picker")
+    assert [bool(re.search(rf'<details[^>]* id="{name}" open>', page)) for name in sections] == [False] * 4
+    posted = ada.post("/launch", data={**dict(form_sent(page)), "priority": "much"})
+    assert posted.status_code == 422
+    assert re.search(r'<details[^>]* id="about-place" open>', posted.text)
+    assert not re.search(r'<details[^>]* id="about-files" open>', posted.text)

@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from muster.core.model.token import Scope
 from muster.web.rendering import STATIC
 from muster.web.streams import subscribers
+from tests.strategies.sessions import make_session
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 
 HERE = "http://testserver"
@@ -199,3 +200,17 @@ def test_vendored_files_are_those_that_their_list_names():
         if path.suffix in {".js", ".css"}
     }
     assert listed == there
+
+
+def test_filters_suggest_what_the_user_may_see(browser, service):
+    sessions = [make_session(1, owner="ada", name="train"), make_session(2, owner="eve", name="hers", project="secret")]
+    service.store.add(sessions)
+    page = browser("ada").get("/sessions").text
+    assert '<option value="train">' in page
+    assert "hers" not in page
+    assert "secret" not in page
+    everything = browser("root", Scope.ADMIN).get("/sessions").text
+    for word in ("hers", "eve", "secret"):
+        assert f'<option value="{word}">' in everything
+    part = browser("bob").get("/sessions", headers={"HX-Request": "true"}).text
+    assert "<datalist" not in part
