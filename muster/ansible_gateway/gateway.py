@@ -26,9 +26,17 @@ class AnsibleGateway:
     It must be quick. `ahead` says of how many playbooks a play is kept that has started already, and waits for hosts.
     """
 
-    def __init__(self, inventory: Path, cluster: str, ahead: Mapping[str, int] = NOTHING_AHEAD) -> None:
+    def __init__(
+        self,
+        inventory: Path,
+        cluster: str,
+        folders_root: Path | None = None,
+        ahead: Mapping[str, int] = NOTHING_AHEAD,
+    ) -> None:
+        """Take the inventory, the cluster's name, the data root whose directories agents report, and plays ahead."""
         self._inventory = inventory
         self._cluster = cluster
+        self._folders_root = folders_root
         self._ahead = PlaysAhead(inventory, ahead)
 
     def close(self) -> None:
@@ -41,7 +49,10 @@ class AnsibleGateway:
         Raises AnsibleFailedError.
         """
         limit = ",".join(agent_ids) if agent_ids else ",".join(["all", *(f"!{agent_id}" for agent_id in without)])
-        self._visit("observe", limit, lambda _: {"muster_cluster": self._cluster}, read_visit, on_answer)
+        variables = {"muster_cluster": self._cluster}
+        if self._folders_root is not None:
+            variables["muster_folders_root"] = str(self._folders_root)
+        self._visit("observe", limit, lambda _: variables, read_visit, on_answer)
 
     def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:
         """Converge the agents that have a manifest, in one play. Raises AnsibleFailedError."""

@@ -10,12 +10,12 @@ from typing import Any
 
 import ansible_runner
 
-from muster.ansible_gateway.layout import ansible_root
 from muster.ansible_gateway.loaded_ansible import LOADED_ANSIBLE
 from muster.ansible_gateway.play_order import AWAITS
 from muster.contract.values import printable
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
+from muster.shipped_files import ansible_root
 
 ReadResult = Callable[[str, Mapping[str, Any], str], AgentAnswer]
 """Makes the answer of a host from its id, the result of its task, and why that failed (empty: it did not).

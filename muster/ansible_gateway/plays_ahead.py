@@ -1,4 +1,4 @@
-"""Plays that are started before there is anything to do. Each waits for its hosts: ADR 23.
+"""Plays that are started before there is anything to do. Each waits for its hosts: ADR 24.
 
 Half of a short visit is the start of its play: ansible-runner's files and terminal, a fork, the options, the inventory,
 the playbook. None of that depends on what is to be done.

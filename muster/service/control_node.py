@@ -37,7 +37,7 @@ _LEAST_GAP_S = 60.0
 def opened(settings: Settings, plays_ahead: Mapping[str, int] = NOTHING_AHEAD) -> Iterator[WorkerDependencies]:
     """Open the store, and yield everything that working the queue needs. Between visits, `plays_ahead` are kept."""
     store = Store(settings.database_url)
-    gateway = AnsibleGateway(settings.inventory, settings.cluster, plays_ahead)
+    gateway = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root, plays_ahead)
     try:
         yield WorkerDependencies(
             store=store,
@@ -55,6 +55,7 @@ def opened(settings: Settings, plays_ahead: Mapping[str, int] = NOTHING_AHEAD) -
                 settings.slow_after_s,
                 _idle_rules(settings),
                 SuspectRules(settings.suspect_after, settings.suspect_for_s),
+                cancels_impossible=settings.cancel_impossible,
             ),
         )
     finally:

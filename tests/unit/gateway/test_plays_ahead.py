@@ -61,7 +61,7 @@ def ahead(inventory: Path) -> Iterator[PlaysAhead]:
 @pytest.fixture
 def gateway(inventory: Path) -> Iterator[AnsibleGateway]:
     """Return a gateway that has a play waiting."""
-    gateway = AnsibleGateway(inventory, "muster", {"observe": 1})
+    gateway = AnsibleGateway(inventory, "muster", ahead={"observe": 1})
     gateway._ahead.refill()
     yield gateway
     gateway.close()
