@@ -128,7 +128,7 @@ class QueueLoop:
 
     def _take(self, timeout_s: float) -> bool:
         """Take what has come; return whether to stop."""
-        messages = self._received(timeout_s)
+        messages = self._awaited(timeout_s)
         facts: list[Fact] = []
         for message in messages:
             match message:
@@ -147,6 +147,21 @@ class QueueLoop:
         if facts:
             self._on_recorded()
         return Nudge.STOP in messages
+
+    def _awaited(self, timeout_s: float) -> list[Fact | Nudge | KernelDied]:
+        """Return what has come within that time, as soon as a decision can follow from it.
+
+        Nothing follows from deaths on an agent in flight before its answer is here; many short jobs die meanwhile.
+        """
+        deadline = time.monotonic() + timeout_s
+        messages: list[Fact | Nudge | KernelDied] = []
+        while new := self._received(deadline - time.monotonic()):
+            messages += new
+            in_flight = self._worker.ledger.visits.in_flight
+            can_wait = all(isinstance(message, KernelDied) and message.agent_id in in_flight for message in new)
+            if not can_wait or time.monotonic() > deadline:
+                break
+        return messages
 
     def _received(self, timeout_s: float) -> list[Fact | Nudge | KernelDied]:
         messages: list[Fact | Nudge | KernelDied] = []

@@ -209,6 +209,28 @@ def test_a_kernel_that_dies_while_its_launch_is_answered_ends_its_session_at_onc
     assert node.session(session).result is Result.SUCCESS
 
 
+def test_deaths_on_an_agent_in_flight_are_waited_with_for_its_answer(node, lock, monkeypatch):
+    loop = QueueLoop(Settings(), node.shell, lock)
+    received, came = loop._received, []
+
+    def then_a_stop(timeout_s):
+        if came:
+            loop.send(Nudge.STOP)
+        came.append(received(timeout_s))
+        return came[-1]
+
+    monkeypatch.setattr(loop, "_received", then_a_stop)
+    loop.send(KernelDied("a1", "s1"))
+    assert not loop._take(60)
+    came.clear()
+    ledger = loop._worker.ledger
+    loop._worker.ledger = replace(ledger, visits=ledger.visits.opened(["a1"], NOW))
+    loop.send(KernelDied("a1", "s2"))
+    assert loop._take(60)
+    assert came == [[KernelDied("a1", "s2")], [Nudge.STOP]]
+    assert loop._worker.ledger.deaths == {"a1": {"s1", "s2"}}
+
+
 def test_the_clock_brings_a_retry(node, lock):
     session = replace(make_session(), retry_at=time.time() + 0.5)
     node.store.add([session])
