@@ -30,4 +30,4 @@ cheap = examples(300)
 """For a property whose examples take a millisecond or so."""
 
 dear = examples(100)
-"""For one whose examples take some ten milliseconds."""
+"""For one whose examples take three milliseconds or more."""

@@ -103,6 +103,7 @@ class GpuShareView(View):
     mem_bytes: int | None = Field(default=None, description="null for a whole GPU")
     compute: int | None = Field(default=None, description="in thousandths of the GPU; null for a whole one")
     used_bytes: int | None = Field(default=None, description="null if no agent reported it")
+    enforced_bytes: int | None = Field(default=None, description="the driver's own limit; null if it has none")
     index: int | None = Field(default=None, description="of the GPU on its agent; null if the agent lost it")
     is_device: bool = Field(default=False, description="whether it is a whole GPU or a MIG instance")
     gpu_mem_bytes: int | None = Field(default=None, description="of the whole GPU; null if the agent lost it")

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from muster.core.values.errors import BadInputError, DatabaseAwayError, SettingsError, StoreUnavailableError
 from muster.store.database import postgresql
 
-HEAD = "0023"
+HEAD = "0024"
 # Many statements of one reader see the database as of one moment; SQLite's readers always do.
 _READING: Mapping[str, Mapping[str, Any]] = {
     "sqlite": {},
@@ -26,6 +26,7 @@ _WRITING: Mapping[str, Mapping[str, Any]] = {
     "sqlite": {"writing": True},
     "postgresql": {"isolation_level": "READ COMMITTED"},
 }
+_REVISION = sa.text("SELECT version_num FROM alembic_version")
 _MIGRATION_LOCK = 0x6D75_7374_6D69_6772
 _PASSING = (
     ("disk is full", "free space on the disk {where}"),
@@ -230,9 +231,14 @@ def _keep_write_ahead_log(connection: sqlite3.Connection) -> None:
 
 def _revision(engine: sa.Engine) -> str | None:
     with engine.connect() as connection:
-        if not sa.inspect(connection).has_table("alembic_version"):
+        try:
+            return connection.execute(_REVISION).scalar()
+        except sa.exc.DatabaseError:
+            # Each process asks for the revision first of all, and nearly always the table is there.
+            connection.rollback()
+            if sa.inspect(connection).has_table("alembic_version"):
+                raise
             return None
-        return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
 
 
 def _migrate(engine: sa.Engine) -> None:

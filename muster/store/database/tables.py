@@ -297,6 +297,8 @@ images = Table(
     Column("created_at", Float, nullable=False),
     Column("image_id", String(80), nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
+    # While it is being made: when its maker last said that they are at it.
+    Column("touched_at", Float, nullable=False, server_default="0"),
 )
 
 heartbeats = Table(

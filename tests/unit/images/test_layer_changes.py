@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.images.layer_changes import Entry, kept
-from tests.properties import cheap
+from tests.properties import dear
 
 HOME = "/home/ada"
 MOUNTS = ("/home/ada/data", "/mnt/deep/data")
@@ -40,7 +40,7 @@ def below(root):
     return PARTS.map(lambda rest: posixpath.join(root, rest, "file"))
 
 
-@cheap
+@dear
 @given(
     ours=st.sets(st.sampled_from(OURS).flatmap(below), max_size=6),
     theirs=st.sets(st.sampled_from(THEIRS).flatmap(below), max_size=6),

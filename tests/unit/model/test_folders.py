@@ -22,7 +22,7 @@ from muster.core.model.folders import (
 from muster.core.spec.session_spec import HOME, SessionSpec
 from muster.core.values.errors import BadInputError, SpecError
 from tests.modules.agent_code import made_folders
-from tests.properties import cheap
+from tests.properties import cheap, dear
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 
@@ -49,7 +49,7 @@ def known_folders(draw) -> list[Folder]:
     return [made(name, owner, *draw(shares)) for owner, name in keys]
 
 
-@cheap
+@dear
 @given(
     known_folders(),
     st.sampled_from(USERS),

@@ -12,7 +12,7 @@ from muster.core.model.session import AllocatedSlots, Allocation, kernel_count, 
 from muster.core.scheduling.placement import Constraint, Gang, PlacementState, Typical, gang_of
 from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_placement
-from tests.properties import cheap
+from tests.properties import dear
 from tests.strategies.agents import joined_agent
 from tests.strategies.sessions import make_session
 from tests.strategies.specs import gang_specs, specs
@@ -22,7 +22,7 @@ POLICIES = (PACK, *map(load_placement, ("spread", "round_robin", "fragmentation"
 MIX = (Typical(Slots(cpu=1000, fgpu=500), (), 3.0), Typical(Slots(cpu=500, gpu=1), (), 2.0))
 
 
-@cheap
+@dear
 @given(st.one_of(specs(), gang_specs()), st.booleans())
 def test_a_gang_is_what_each_of_its_kernels_asks_for(spec, overlay):
     """The gang, put together kernel by kernel from the spec's words, whatever is known of others like it."""
@@ -41,7 +41,7 @@ def test_a_gang_is_what_each_of_its_kernels_asks_for(spec, overlay):
         assert gang_of(session, overlay=overlay) == expected
 
 
-@cheap
+@dear
 @given(st.lists(st.tuples(gang_specs(), st.booleans()), min_size=2, max_size=6))
 def test_the_gangs_of_sessions_are_equal_where_their_requests_are(drawn):
     """Sessions share one value, by which a pass knows that they are alike, if and only if they ask for the same."""
@@ -74,7 +74,7 @@ gangs = st.builds(
 )  # fmt: skip
 
 
-@cheap
+@dear
 @given(
     st.lists(st.sampled_from(HARDWARE), min_size=2, max_size=5),
     st.lists(gangs, min_size=1, max_size=3),

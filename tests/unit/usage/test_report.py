@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from muster.core.usage.report import RunUsage, usage_report
 from muster.core.values.slots import Slots
-from tests.properties import cheap
+from tests.properties import dear
 from tests.strategies.values import NOW
 
 GIB = 1 << 30
@@ -66,7 +66,7 @@ def sums(lines):
     return {name: sum(asdict(line.totals)[name] for line in lines) for name in ADDITIVE}
 
 
-@cheap
+@dear
 @given(runs=runs(), times=st.lists(moments, min_size=3, max_size=3, unique=True).map(sorted))
 def test_the_sums_of_two_parts_of_a_time_are_those_of_the_whole(runs, times):
     begin, between, end = times
@@ -75,14 +75,14 @@ def test_the_sums_of_two_parts_of_a_time_are_those_of_the_whole(runs, times):
     assert {name: parts[0][name] + parts[1][name] for name in ADDITIVE} == pytest.approx(whole)
 
 
-@cheap
+@dear
 @given(runs=runs(), by=st.lists(st.sampled_from(["user", "project", "day", "session"]), unique=True))
 def test_the_sums_of_the_lines_are_those_of_one_line_for_all(runs, by):
     begin, end = MIDNIGHT + 5000, MIDNIGHT + 3 * DAY + 7
     assert sums(usage_report(runs, begin, end, by)) == pytest.approx(sums(usage_report(runs, begin, end, [])))
 
 
-@cheap
+@dear
 @given(runs=runs())
 def test_a_session_counts_once_however_often_it_ran(runs):
     lines = usage_report(runs, MIDNIGHT, MIDNIGHT + 5 * DAY, ["session"])
