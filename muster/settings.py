@@ -66,6 +66,9 @@ class GroupScheduling(Section):
     preemption: bool | None = Field(
         default=None, description="end or requeue preemptible sessions for ones of higher priority"
     )
+    defragment: bool | None = Field(
+        default=None, description="restart sessions with requeue elsewhere if one that waits fits in their place then"
+    )
     default_time_limit: Seconds | None = Field(
         default=None, description="time limit of a session that is submitted without one"
     )
@@ -79,6 +82,7 @@ class Scheduling(GroupScheduling):
     backfill: bool = True
     reserve_after_passes: int = Field(default=20, ge=1)
     preemption: bool = False
+    defragment: bool = False
 
     def of(self, group: GroupScheduling) -> "Scheduling":
         said = {name: getattr(group, name) for name in group.model_fields_set}

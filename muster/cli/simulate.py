@@ -46,6 +46,7 @@ _USE_NAMES = {"cpu": "cpu", "mem": "mem", "gpu": "GPUs", "fragmented": "GPUs fre
 @click.option("--compare", metavar="NAME,NAME", help="Several orders or placement policies, side by side.")
 @click.option("--backfill/--no-backfill", default=None, help="Whether sessions may pass one that waits.")
 @click.option("--preemption/--no-preemption", default=None, help="Whether preemptible sessions give way.")
+@click.option("--defragment/--no-defragment", default=None, help="Whether restartable sessions move for one.")
 @click.option("--until", metavar="TIME", help="Stop after this time, such as 7d.")
 @click.option("--window", metavar="FROM..TO", help="Figures of this time alone, such as 1d..6d or 20%..80%.")
 @click.option("--launch-time", default="5s", show_default=True, metavar="TIME", help="From placing to running.")
@@ -63,6 +64,7 @@ def simulate(
     compare: str | None,
     backfill: bool | None,
     preemption: bool | None,
+    defragment: bool | None,
     until: str | None,
     window: str | None,
     launch_time: str,
@@ -81,7 +83,7 @@ def simulate(
     Limits, shares and everything else that is not given are as in the site's settings. How files look: docs/what-if.md.
     """
     settings = load_settings()
-    changes = {"backfill": backfill, "preemption": preemption}
+    changes = {"backfill": backfill, "preemption": preemption, "defragment": defragment}
     ways = policies(
         settings,
         order,

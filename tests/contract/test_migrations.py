@@ -35,6 +35,7 @@ NEW = {
     *("boot_id", "failed_on", "silence_counts_from", "reached", "launch_record"),  # in 0015
     *("gpu_record", "gpu_accepted"),  # in 0020
     "given",  # in 0022
+    "moved_for",  # in 0024
 }
 
 

@@ -33,7 +33,7 @@ from tests.simulation.visits import SimulatedAnsible
 from tests.strategies.values import fake_key_pair
 
 SETTINGS = Settings(observe_interval_s=50, lost_after_s=120, slow_after_s=15, start_timeout_s=60, stop_grace_s=10)
-_POLICY = SchedulingPolicy(default=GroupPolicy(preemption=True), hold_repaired_s=30)
+_POLICY = SchedulingPolicy(default=GroupPolicy(preemption=True, defragment=True), hold_repaired_s=30)
 IDLE_RULES = IdleRules(grace_s=10, warn_before_s=20)
 _RENDER = Templates().render
 _LAUNCH_POLICY = SETTINGS.launch_policy()

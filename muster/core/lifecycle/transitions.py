@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.core.agents.agent import Agent, AgentState, Gpu
-from muster.core.model.plan import Placement, Plan
+from muster.core.model.plan import Placement, Plan, Preemption
 from muster.core.model.session import GpuShare, Kernel, LaunchStep, Result, Session, SessionState, size_text
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
@@ -99,6 +99,7 @@ def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
             wait=None,
             retry_at=None,
             stranded_on=(),
+            moved_for=None,
             given=len(placement.allocations) if sessions[placement.session_id].spec.is_elastic else None,
             kernels={kernel_id: {"allocation": a} for kernel_id, a in placement.allocations.items()},
         )
@@ -119,10 +120,17 @@ def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:
     """
     running = {session.id: session for session in snapshot.placed if session.state is _S.RUNNING}
     return [
-        _ends_or_is_requeued(running[preemption.session_id], preemption.message, snapshot.now)
+        _preempted(running[preemption.session_id], preemption, snapshot.now)
         for preemption in plan.preemptions
         if preemption.session_id in running
     ]
+
+
+def _preempted(session: Session, preemption: Preemption, now: float) -> Event:
+    event = _ends_or_is_requeued(session, preemption.message, now)
+    if not preemption.moves:
+        return event
+    return replace(event, session={**event.session, "moved_for": preemption.for_session_id})
 
 
 def hold(session: Session, by: str, now: float) -> Event:

@@ -52,11 +52,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """A running session that gives its room to another."""
+    """A running session that gives its room to another; `moves`: to start anew elsewhere at once."""
 
     session_id: str
     for_session_id: str
     message: str
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,8 @@ class GroupPolicy:
     """The rules of one resource group's queue.
 
     A session that does not fit lets smaller ones pass until it was first in `reserve_after_passes` passes. After that
-    they may pass only where time limits show that they cannot delay it.
+    they may pass only where time limits show that they cannot delay it. With `defragment`, restartable ones that run
+    are moved for it (muster/core/scheduling/defragment.py).
     """
 
     order: Order = by_arrival
@@ -115,6 +116,7 @@ class GroupPolicy:
     backfill: bool = True
     reserve_after_passes: int = 20
     preemption: bool = False
+    defragment: bool = False
 
 
 @dataclass(frozen=True, slots=True)

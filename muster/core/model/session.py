@@ -128,6 +128,7 @@ class Session:
     `failed_on` those on which its launches have failed since it last ran.
     An elastic session (`--cluster-size 4-8`) has as many `kernels` as it was `given`; where that is None, as it needs
     at least. Those that it might have beyond them are `spare`: they hold nothing.
+    `moved_for` is the id of the session for which it was queued again, until it is placed.
     `notice` is the text that its users are shown before its end, `warned_at` when one said that it is idle.
     `extended_s` is what users have added to its time limit.
     """
@@ -164,6 +165,7 @@ class Session:
     extended_s: int = 0
     given: int | None = None
     spare: tuple[Kernel, ...] = ()
+    moved_for: str | None = None
     folders: tuple[MountedFolder, ...] = ()
 
     @property

@@ -20,6 +20,7 @@ def running(session: Session, placement: Placement, started_at: float) -> Sessio
         placed_mode=placement.mode,
         started_at=started_at,
         wait=None,
+        moved_for=None,
     )
 
 

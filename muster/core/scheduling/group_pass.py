@@ -21,6 +21,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.allocated import Allocated
+from muster.core.scheduling.defragment import Movable, in_line, may_move, moves
 from muster.core.scheduling.future import Future, Waiting, end_of, holder, starter
 from muster.core.scheduling.pass_memory import GroupAgents, PassMemory
 from muster.core.scheduling.placement import (
@@ -33,7 +34,7 @@ from muster.core.scheduling.placement import (
     typical_requests,
 )
 from muster.core.scheduling.preemption import victims
-from muster.core.scheduling.reasons import behind, busy, never_fits, no_agents, preempting
+from muster.core.scheduling.reasons import behind, busy, moving, never_fits, no_agents, preempting
 from muster.core.scheduling.repack import Placed, Repacker
 from muster.core.values.slots import Slots, total
 
@@ -140,11 +141,23 @@ class GroupPass:
         return map(_placement, self._starting, self._lying)
 
     def _in_order(self) -> Iterator[Session]:
+        yield from (first := self._first_in_line())
+        skipped = {session.id for session in first}
         by_priority: dict[int, list[Session]] = defaultdict(list)
         for session in self._pending:
-            by_priority[session.spec.priority].append(session)
+            if session.id not in skipped:
+                by_priority[session.spec.priority].append(session)
         for priority in sorted(by_priority, reverse=True):
             yield from self._policy.order(by_priority[priority], self._view)
+
+    def _first_in_line(self) -> list[Session]:
+        """Return those for which others were moved, and then the moved ones: they were shown to fit."""
+        moved = [session for session in (*self._pending, *self._placed) if session.moved_for is not None]
+        if not moved:
+            return []
+        ahead = {session.moved_for for session in moved}
+        heads = in_line(session for session in self._pending if session.id in ahead and session.moved_for is None)
+        return [*heads, *in_line(session for session in self._pending if session.moved_for is not None)]
 
     @cached_property
     def _placed(self) -> list[Session]:
@@ -332,6 +345,17 @@ class GroupPass:
             self._leaving = {other.id for other in leaving}
             start = self._future.start(alike.gang, alike.closed) or start
             reason = preempting(leaving)
+        moved = [self._movable(other) for other in self._placed if other.moved_for == session.id]
+        under_way = any(other.moved_for == session.id for other in (*self._placed, *self._pending))
+        if self._policy.defragment and start.at > now and not leaving and not under_way:
+            moved = self._moved(session, alike, start.at)
+            if moved:
+                self._leaving = {each.session.id for each in moved}
+                start = self._future.start(alike.gang, alike.closed) or start
+                reason = moving([each.session for each in moved])
+        for each in moved:
+            # Where they start anew is kept for them.
+            start.beside.place(each.gang, each.closed)
         reserved = start.at < math.inf or passes >= self._policy.reserve_after_passes
         self._head = _Head(session, start.at, self._state.least(start.beside) if reserved else None)
         self._first.append(Waiting(session, alike.gang, alike.closed))
@@ -344,6 +368,21 @@ class GroupPass:
         leaving = victims(session, alike.gang, alike.closed, self._state, self._placed, self._capacity, now)
         self.preemptions += [Preemption(other.id, session.id, _preempted_by(session, other.owner)) for other in leaving]
         return leaving
+
+    def _moved(self, session: Session, alike: _Alike, start: float) -> list[Movable]:
+        """Return restartable sessions to move for the head, whose move loses less time than it would wait."""
+        now = self._snapshot.now
+        movable = [self._movable(other) for other in self._placed if may_move(other, session, now)]
+        moved = moves(alike.gang, alike.closed, self._state, movable, self._capacity, now, start - now)
+        for each in moved:
+            who = session.name if session.owner == each.session.owner else "another user's session"
+            message = f"starts anew elsewhere, since {who} fits in its place"
+            self.preemptions.append(Preemption(each.session.id, session.id, message, moves=True))
+        return moved
+
+    def _movable(self, session: Session) -> Movable:
+        waiting = session.of_size(None) if session.spec.is_elastic else session
+        return Movable(session, gang_of(waiting, overlay=self._overlay), self._admission.closed_agents(session))
 
     @property
     def _future(self) -> Future:

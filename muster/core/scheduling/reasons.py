@@ -78,6 +78,12 @@ def preempting(leaving: Collection[Session]) -> Wait:
     return Wait(WaitCode.PREEMPTING, message, waits_for=tuple(session.id for session in leaving))
 
 
+def moving(leaving: Collection[Session]) -> Wait:
+    names = ", ".join(session.name for session in leaving)
+    message = f"starts when {names} {'have' if len(leaving) > 1 else 'has'} made room, to start anew elsewhere"
+    return Wait(WaitCode.PREEMPTING, message, waits_for=tuple(session.id for session in leaving))
+
+
 def _absent(group: str, misses: Misses, agents: Mapping[str, Agent]) -> str:
     """Return a message if no agent of the group has what it asks for at all; otherwise an empty text."""
     missing = {*misses.exhausted, *(misses.nearest.missing if misses.nearest else ())}

@@ -245,7 +245,8 @@ class _Run:
         self._release(session.id, self._now)
         life = self._lives[session.id]
         self._lives[session.id] = replace(life, fate=Fate.WAITING, placed_at=None, started_at=None, kernels=())
-        self._waiting[session.id] = replace(life.session, requeues=session.requeues + 1)
+        moved_for = preemption.for_session_id if preemption.moves else None
+        self._waiting[session.id] = replace(life.session, requeues=session.requeues + 1, moved_for=moved_for)
 
     def _release(self, session_id: str, at: float) -> Session:
         session = self._running.pop(session_id)

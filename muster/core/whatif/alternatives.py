@@ -9,9 +9,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from muster.core.agents.agent import Agent
-from muster.core.model.session import Session, SessionState
+from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.values.slots import format_slot, spell_slot
+from muster.core.scheduling.defragment import lost_s, may_move
+from muster.core.scheduling.preemption import loss
+from muster.core.values.slots import format_slot, spell_slot, total
 from muster.core.values.units import exact_bytes, format_duration
 from muster.core.whatif.hypothesis import AgentsBack, Change, Later, Moved, SpecChange, Suggestion
 from muster.core.whatif.replay import Replays
@@ -256,28 +258,24 @@ def others_move(replays: Replays) -> Iterator[Suggestion]:
     The one whose end loses least; where none does alone, as few of the cheapest as do together.
     """
     session, now = replays.session, replays.snapshot.now
+    group = session.spec.resource_group
+    capacity = total(agent.capacity for agent in replays.snapshot.agents if agent.resource_group == group)
     movable = sorted(
         (
             other
             for other in replays.snapshot.placed
-            if other.spec.resource_group == session.spec.resource_group and may_move(other, session)
+            if other.spec.resource_group == group and may_move(other, session, now)
         ),
-        key=lambda other: (now - (other.started_at or now), other.id),
+        key=lambda other: (loss(other, capacity, now), other.id),
     )[:_MOST_MOVED]
     alone = next((s for s in movable[:_MOST_TRIED_ALONE] if replays.starts_if_moved((s.id,))), None)
     moved = _needed(replays, movable) if alone is None else [alone]
     if moved:
-        lost = format_duration(sum(now - (other.started_at or now) for other in moved))
+        lost = format_duration(sum(lost_s(other, now) for other in moved))
         names = ", ".join(other.name for other in moved)
         verb = "starts" if len(moved) == 1 else "start"
         text = f"{names} {verb} anew elsewhere, which loses {lost} of work"
         yield Suggestion(text, (Moved(tuple(other.id for other in moved)),), 1.7)
-
-
-def may_move(other: Session, session: Session) -> bool:
-    """Return whether a session runs and may be queued again for this one, which does not depend on it."""
-    restartable = other.state is SessionState.RUNNING and other.spec.requeue
-    return restartable and other.id not in session.spec.dependencies
 
 
 def _needed(replays: Replays, movable: Sequence[Session]) -> list[Session]:

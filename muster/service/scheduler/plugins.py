@@ -67,6 +67,7 @@ def _group_policy(chosen: Scheduling, where: str, site: Path) -> GroupPolicy:
             backfill=chosen.backfill,
             reserve_after_passes=chosen.reserve_after_passes,
             preemption=chosen.preemption,
+            defragment=chosen.defragment,
         )
     except SettingsError as error:
         raise SettingsError(f"{where}: {error}") from None

@@ -60,6 +60,7 @@ sessions = Table(
     Column("warned_at", Float),
     Column("extended_s", BigInteger, nullable=False, server_default="0"),
     Column("given", Integer),
+    Column("moved_for", String(36)),
     Index("sessions_by_state", "state", "submitted_at"),
     Index("sessions_by_age", "submitted_at", "id"),
     Index("sessions_by_name", "name"),

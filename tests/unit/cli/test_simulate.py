@@ -45,6 +45,19 @@ def simulated(*arguments: str) -> dict:
     return answer.json
 
 
+def test_a_simulated_cluster_is_defragmented_where_that_is_said(written, cluster):
+    again = {"requeue": True, "at": "0s", "duration": "1h", "cpu": 5}
+    rest = [{**again, "name": "late", "at": "2m", "cpu": 8, "duration": "1m"}]
+    first = [{**again, "name": "long"}, {**again, "name": "short", "at": "1s", "cpu": 3, "duration": "1m"}]
+    workload = written("workload.yml", {"sessions": [*first, {**again, "name": "small", "at": "2s", "cpu": 3}, *rest]})
+    on, off = (
+        simulated("--cluster", cluster, "--workload", workload, "--sessions", flag)
+        for flag in ("--defragment", "--no-defragment")
+    )
+    waited = [next(iter(found.values()))["sessions"][-1]["waited_s"] for found in (on, off)]
+    assert waited == [0, 3480]
+
+
 def test_elastic_sessions_of_a_workload_get_what_there_is(written):
     cluster = written("joined.yml", {"agents": [{"count": 2, "cpu": 8, "mem": "32G", "overlay": True}]})
     gang = {"name": "gang", "at": 0, "duration": "1m", "cpu": 4, "cluster_size": "2-6", "cluster_mode": "multi-node"}

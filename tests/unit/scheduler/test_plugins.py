@@ -101,7 +101,7 @@ def test_the_settings_make_the_policy(site):
     settings = Settings.model_validate(
         {
             "scheduler_plugins": site,
-            "scheduling": {"order": "drf", "preemption": True},
+            "scheduling": {"order": "drf", "preemption": True, "defragment": True},
             "resource_groups": {"gpu": {"order": "fair_share", "backfill": False, "reserve_after_passes": 3}},
             "limits": {
                 "users": {"*": {"running": {"gpu": 8, "mem": "256G", "cpu": "1.5"}, "pending": {"sessions": 100}}},
@@ -114,6 +114,7 @@ def test_the_settings_make_the_policy(site):
     policy = scheduling_policy(settings)
     assert (policy.default.preemption, policy.default.backfill, policy.default.reserve_after_passes) == (True, True, 20)
     gpu = policy.of("gpu")
+    assert policy.default.defragment
     assert (gpu.preemption, gpu.backfill, gpu.reserve_after_passes) == (True, False, 3)
     assert gpu.placement == policy.default.placement == load_placement("fragmentation", site)
     assert policy.of("default").order is load_order("drf", site)
