@@ -65,7 +65,7 @@ class PlacementPolicy:
 
     `fragmentation`: growth of the GPUs' worth that typical requests could not use (Weng et al., USENIX ATC 2023).
     `starvation`: growth of the part of the agent's GPUs for which it has no cpu left in proportion.
-    `imbalance`: how far the free part of its cpu strays from that of its GPUs.
+    `imbalance`: growth of how far the free part of its cpu strays from that of its GPUs.
     `scarcity`: GPUs' worth taken, times what requests that name GPU models ask of that one beside what there is.
     `left_over`: GPUs' worth that stays free on it (best fit; negative spreads), then on a shared GPU, then cpu and mem.
     `turn`: kernels on it.

@@ -235,6 +235,13 @@ def test_a_share_goes_where_typical_requests_lose_least():
     assert len(set(where(state, uniform(fgpu=500), uniform(fgpu=500)))) == 1
 
 
+def test_an_agent_that_is_out_of_balance_is_used_before_another_is_opened():
+    """What strays already costs nothing: a request goes beside it, and the other agent stays whole."""
+    known = [make_agent("a1", cpus=8, gpus=4), make_agent("a2", cpus=8, gpus=4)]
+    state = PlacementState.of(known, {}, load_placement("fragmentation"), (Typical(Slots(cpu=500, gpu=1)),))
+    assert where(state, uniform(cpu=500, gpu=2), uniform(cpu=500, gpu=1)) == ["a1", "a1"]
+
+
 def test_gpus_that_requests_name_are_kept_for_them():
     known = [
         replace(agent, gpus=tuple(replace(gpu, model=model) for gpu in agent.gpus))
