@@ -398,7 +398,8 @@ def main() -> None:
         driver = Path(folder) / "driver"
         driver.mkdir()
         for library in LIBRARIES:
-            (driver / library).symlink_to(real_library(library, options.driver_dir))
+            for name in (library, f"real-{library}"):
+                (driver / name).symlink_to(real_library(library, options.driver_dir))
         uuid, total = device_of(driver, options.device)
         machine = Machine(Path(folder), driver, uuid, total, options.share, options.seconds)
         for name in names:

@@ -26,7 +26,8 @@ REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 240
 
 MEMORY = ("test_memory.py", "test_ways_around.py", "test_usage.py")
-LAUNCHES = ("test_launch.py", "test_lease.py")
+LEASES = ("test_lease.py", "test_lease_classes.py")
+LAUNCHES = ("test_launch.py", *LEASES)
 TESTS = {
     "allocations.c": MEMORY,
     "canary.c": ("test_canary.py",),
@@ -45,8 +46,8 @@ TESTS = {
     "hooks.c": ("test_lookup.py",),
     "lease.c": LAUNCHES,
     "lease_file.c": ("test_lease.py",),
-    "lease_table.c": ("test_lease.py",),
-    "lease_turn.c": ("test_lease.py",),
+    "lease_table.c": LEASES,
+    "lease_turn.c": LEASES,
     "limits.c": ("test_memory.py", "test_canary.py", "test_nvml.py"),
     "nvml_proxy.c": ("test_nvml.py",),
     "pools.c": MEMORY,

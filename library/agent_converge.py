@@ -141,7 +141,14 @@ def main() -> None:
         "last_words": outcome.last_words,
     }
     try:
-        report = gather_report(engine, manifest.cluster, manifest.runtime_path, module.warn, outcome.leftovers)
+        report = gather_report(
+            engine,
+            manifest.cluster,
+            manifest.runtime_path,
+            module.warn,
+            outcome.leftovers,
+            manifest.folders_root,
+        )
         if not module.check_mode:
             forget_other_images(manifest.cluster, {image["id"] for image in report["images"]})
     except EngineError as error:

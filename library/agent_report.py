@@ -17,6 +17,9 @@ options:
     description: Path of the session runtime, which C(roles/session_runtime) installs.
     type: path
     default: /opt/muster/runtime
+  folders_root:
+    description: The data root, whose plain directories are reported; without it they are unknown.
+    type: path
 attributes:
   check_mode:
     description: Can run in check mode and return the same as without.
@@ -62,12 +65,19 @@ def main() -> None:
         argument_spec={
             "cluster": {"type": "str", "default": "muster"},
             "runtime_path": {"type": "path", "default": RUNTIME_PATH},
+            "folders_root": {"type": "path"},
         },
         supports_check_mode=True,
     )
     given = module.params
     try:
-        report = gather_report(EngineApi(), given["cluster"], given["runtime_path"], module.warn)
+        report = gather_report(
+            EngineApi(),
+            given["cluster"],
+            given["runtime_path"],
+            module.warn,
+            folders_root=given["folders_root"],
+        )
     except EngineError as error:
         module.fail_json(msg=error.with_remedy())
     module.exit_json(changed=False, report=report)

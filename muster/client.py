@@ -172,6 +172,14 @@ class Client:
         with self._backend.log(_text(reference), kernel, request) as pieces:
             yield pieces
 
+    def extend(self, reference: Reference, seconds: int) -> Session:
+        """Add time to the limit of a running session and return it.
+
+        Raises NotFoundError, NotPossibleInStateError, and BadInputError for more than the site allows.
+        """
+        (session,) = self._backend.extend([_text(reference)], seconds)
+        return session
+
     def cancel(self, *references: Reference) -> list[Session]:
         """End sessions, whether they wait or run, and return them. Raises NotFoundError; then none is changed."""
         return self._backend.terminate([_text(reference) for reference in references])

@@ -33,6 +33,8 @@ from muster.store.store import Store
 log = logging.getLogger("muster.daemon")
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
+# What begins or ends sessions is waited for, and two agents may need something at about the same time.
+_PLAYS_AHEAD = {"converge": 2, "observe": 1}
 _WATCHED = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 
@@ -58,7 +60,7 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
             began = time.monotonic()
             try:
                 if shell is None or watchers is None:
-                    shell = stack.enter_context(opened(settings))
+                    shell = stack.enter_context(opened(settings, _PLAYS_AHEAD))
                     watchers = _Watchers(settings, shell.store)
                 with _queue(settings, stop) as lock:
                     _work(settings, shell, watchers, lock, stop, trouble, on_compiled)

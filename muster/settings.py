@@ -1,6 +1,7 @@
 """The site's settings: one YAML file, checked as a whole."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +23,7 @@ from muster.core.values.errors import FieldError, SettingsError
 from muster.core.values.units import format_duration
 from muster.idle_settings import Idle
 from muster.settings_section import Section
+from muster.shipped_files import scheduler_plugin, scheduler_plugin_names
 from muster.unix_accounts import is_in_group
 from muster.web_settings import WebSettings
 
@@ -247,8 +249,16 @@ class Settings(BaseModel):
     apps: dict[str, AppSettings] = Field(
         default={}, description="programs that `--app NAME` starts: the site's own, and changes of the built-in ones"
     )
+    cancel_impossible: bool = Field(
+        default=True,
+        description="cancel a session whose --after-ok names one that failed; false: it waits to be cancelled",
+    )
     shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default={}, description="by owner, how much they are entitled to; 1 for owners who are not named"
+    )
+    extend_most: Seconds = Field(
+        default=86400,
+        description="how much time users may add to a session's limit in all; administrators any",
     )
     usage_half_life_s: float = Field(
         default=604800.0, gt=0, description="seconds after which use counts half in fair_share"
@@ -416,10 +426,27 @@ def load_settings(path: Path | None = None) -> Settings:
     if not isinstance(content, dict):
         raise SettingsError(f"{path} holds no mapping; write lines such as cluster: muster")
     found = checked(Settings, content)
-    errors = (*repeated, *found.errors)
+    errors = [*repeated, *found.errors]
+    if found.part is not None:
+        errors += _plugin_errors(found.part)
     if errors or found.part is None:
         raise SettingsError("\n".join(f"{path}: {item}" for item in errors))
     return found.part
+
+
+def _plugin_errors(settings: Settings) -> Iterator[FieldError]:
+    """Yield an error for each queue order and placement policy that no file defines."""
+    site = settings.scheduler_plugins
+    groups: dict[str, GroupScheduling] = {
+        f"resource_groups.{name}": own for name, own in settings.resource_groups.items()
+    }
+    for where, chosen in {"scheduling": settings.scheduling, **groups}.items():
+        for field in ("order", "placement"):
+            name: str | None = getattr(chosen, field)
+            if name is not None and scheduler_plugin(name, site) is None:
+                names = ", ".join(scheduler_plugin_names(site))
+                problem = f"there is no scheduler plugin {name!r}"
+                yield FieldError(f"{where}.{field}", problem, f"write one of {names}, or {site}/{name}.py")
 
 
 def _read(text: str) -> tuple[list[FieldError], Any]:

@@ -117,12 +117,16 @@ static struct lease *open_lease(int gpu)
     const struct limits *limits = limits_get();
     const struct gpu_limit *limit = &limits->gpus[gpu];
     char path[sizeof FGPU_STATE "/lease/" + sizeof limit->uuid];
+    struct lease_terms terms = {
+        .share_milli = limit->compute_milli,
+        .limit_milli = limits->compute == COMPUTE_HARD ? limit->compute_milli : limit->limit_milli,
+        .best_effort = limits->best_effort,
+    };
     snprintf(path, sizeof path, "%s/lease/%s", FGPU_STATE, limit->uuid);
     pthread_mutex_lock(&mutex);
     struct lease *lease = atomic_load(&leases[gpu]);
     if (lease == NULL)
-        lease = lease_open(path, limits->kernel, limit->compute_milli, limits->compute == COMPUTE_HARD, drain,
-                           (void *)(intptr_t)gpu);
+        lease = lease_open(path, limits->kernel, terms, drain, (void *)(intptr_t)gpu);
     atomic_store(&leases[gpu], lease);
     pthread_mutex_unlock(&mutex);
     return lease;

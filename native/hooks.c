@@ -27,7 +27,7 @@ const size_t fgpu_hook_count = sizeof fgpu_hooks / sizeof *fgpu_hooks;
    before those of the program. */
 __attribute__((constructor)) static void find_real_functions(void)
 {
-    void *driver = real_library(DRIVER_DIR "/libcuda.so.1", "cuInit", (real_function)cuInit);
+    void *driver = real_library(DRIVER_DIR "/real-libcuda.so.1", "cuInit", (real_function)cuInit);
     for (size_t i = 0; i < fgpu_hook_count; i++)
         *fgpu_hooks[i].real = real_symbol(driver, fgpu_hooks[i].symbol, (real_function)absent);
 #define CALLED(symbol)                                                                                                 \

@@ -16,8 +16,9 @@ static void join(struct process_lease *lease)
     struct lease_account *accounts = lease->table->accounts;
     if (lease->account == 0 || accounts[lease->account].id != lease->id)
         lease->account = lease_table_join(lease->table, lease->id, monotonic_ns());
-    accounts[lease->account].share_milli = lease->share_milli;
-    accounts[lease->account].hard = lease->hard;
+    accounts[lease->account].share_milli = lease->terms.share_milli;
+    accounts[lease->account].limit_milli = (uint16_t)lease->terms.limit_milli;
+    accounts[lease->account].best_effort = lease->terms.best_effort;
 }
 
 /* Reads and locks the file. This process changes its copy of the table only between take() and give(). False: the file
@@ -127,13 +128,16 @@ bool lease_wait(struct lease *gate)
             break;
         }
         uint32_t change = lease->table->changes;
-        lease_step(lease, monotonic_ns());
+        uint64_t now = monotonic_ns(), patience = WAITER_WATCH;
+        lease_step(lease, now);
         give(lease, true);
         uint64_t grant = lease->table->grant;
         if (grant == atomic_load(&gate->open)) {
             if (atomic_fetch_sub(&gate->credits, 1) > 0)
                 break;
-            if (lease->leaving == 0)
+            if (lease->batch_at != 0)
+                patience = elapsed(now, lease->batch_at) < patience ? elapsed(now, lease->batch_at) : patience;
+            else if (lease->leaving == 0)
                 lease_request_drain(lease);
         }
         atomic_fetch_add(&lease->kicks, 1);
@@ -144,7 +148,7 @@ bool lease_wait(struct lease *gate)
         if (grant_account(grant) != lease->account || grant_closing(grant))
             lease_file_wait(&lease->file, change, WAITER_WATCH);
         else
-            futex_wait(&lease->turns, turn, WAITER_WATCH, false);
+            futex_wait(&lease->turns, turn, patience, false);
         pthread_mutex_lock(&lease->mutex);
     }
     if (ready)
@@ -165,6 +169,7 @@ static void close_lease(struct process_lease *lease)
         uint64_t grant = lease->entered, now = monotonic_ns();
         if (lease->member->grant == grant)
             lease->member->grant = 0;
+        lease->table->accounts[lease->account].heartbeat = now;
         if (lease_table_members(lease->table, grant, now) == MEMBERS_NONE) {
             lease_table_close(lease->table, grant);
             lease_table_hand_over(lease->table, grant | GRANT_CLOSING, now);
@@ -200,8 +205,7 @@ static void forget(struct process_lease *lease)
         .table = lease->table,
         .id = lease->id,
         .account = lease->account,
-        .share_milli = lease->share_milli,
-        .hard = lease->hard,
+        .terms = lease->terms,
         .drain = lease->drain,
         .argument = lease->argument,
         .patience = PATIENCE,
@@ -226,7 +230,7 @@ static uint64_t id_of(const char *kernel)
     return id != 0 ? id : 1;
 }
 
-struct lease *lease_open(const char *path, const char *kernel, unsigned share_milli, bool hard, lease_drain drain,
+struct lease *lease_open(const char *path, const char *kernel, struct lease_terms terms, lease_drain drain,
                          void *argument)
 {
     struct process_lease *lease = calloc(1, sizeof *lease);
@@ -239,8 +243,7 @@ struct lease *lease_open(const char *path, const char *kernel, unsigned share_mi
     }
     lease->table = table;
     lease->id = id_of(kernel);
-    lease->share_milli = share_milli;
-    lease->hard = hard;
+    lease->terms = terms;
     lease->drain = drain;
     lease->argument = argument;
     lease->next = leases;

@@ -17,9 +17,16 @@ struct lease {
    now. */
 typedef bool (*lease_drain)(void *argument);
 
-/* Returns a lease that takes part in the file at `path` as `kernel`, with `share_milli` thousandths of the GPU; `hard`:
-   never more than that. NULL, with one line on stderr: the file cannot be used. */
-struct lease *lease_open(const char *path, const char *kernel, unsigned share_milli, bool hard, lease_drain drain,
+/* What a container may have of a GPU's time, in thousandths. `limit_milli`: never more than that; 0: all that is free.
+   `best_effort`: only while no guaranteed container needs the GPU. */
+struct lease_terms {
+    unsigned share_milli, limit_milli;
+    bool best_effort;
+};
+
+/* Returns a lease that takes part in the file at `path` as `kernel`, on these terms. NULL, with one line on stderr: the
+   file cannot be used. */
+struct lease *lease_open(const char *path, const char *kernel, struct lease_terms terms, lease_drain drain,
                          void *argument);
 
 bool lease_wait(struct lease *lease);

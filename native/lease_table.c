@@ -75,6 +75,13 @@ static uint64_t weighted(const struct lease_account *account, uint64_t ns)
     return ns * 1000 / (share == 0 ? 1 : share);
 }
 
+/* Returns in how much time an account may hold the GPU for `ns`, if it has a limit. That is no less than its share. */
+static uint64_t spread(const struct lease_account *account, uint64_t ns)
+{
+    bool lower = account->limit_milli < account->share_milli;
+    return lower ? weighted(account, ns) : ns * 1000 / account->limit_milli;
+}
+
 /* Loops over the used part of the table. */
 #define EACH_ACCOUNT(table, i)                                                                                         \
     for (unsigned i = 1; i < LEASE_ACCOUNTS && (table)->accounts[i].id != 0; i++)
@@ -83,6 +90,34 @@ static bool waits(const struct lease_account *account, uint64_t now)
 {
     return account->waiting_since != 0 &&
            silence(account->heartbeat, now) <= LEASE_SILENCE && account->eligible_at <= now;
+}
+
+static bool same_class(const struct lease_account *one, const struct lease_account *other)
+{
+    return (one->best_effort != 0) == (other->best_effort != 0);
+}
+
+bool lease_table_class_waits(const struct lease_table *table, bool best_effort, uint64_t now)
+{
+    EACH_ACCOUNT(table, i)
+        if ((table->accounts[i].best_effort != 0) == best_effort && waits(&table->accounts[i], now))
+            return true;
+    return false;
+}
+
+uint64_t lease_table_rest(const struct lease_table *table, uint64_t now)
+{
+    uint64_t rest = UINT64_MAX;
+    EACH_ACCOUNT(table, i)
+    {
+        const struct lease_account *account = &table->accounts[i];
+        /* One that has reached its limit waits without a need: since its last turn. */
+        bool limited = account->waiting_since != 0 && account->eligible_at > now;
+        uint64_t since = silence(limited ? account->waiting_since : account->heartbeat, now);
+        if (account->best_effort == 0 && since < rest)
+            rest = since;
+    }
+    return rest;
 }
 
 static uint64_t starts_at(const struct lease_account *account)
@@ -98,7 +133,7 @@ bool lease_table_contended(const struct lease_table *table, unsigned account, ui
     EACH_ACCOUNT(table, i)
     {
         const struct lease_account *other = &table->accounts[i];
-        if (i == account || !waits(other, now))
+        if (i == account || !same_class(other, &table->accounts[account]) || !waits(other, now))
             continue;
         contended = true;
         if (starts_at(other) < *virtual_ns)
@@ -108,7 +143,7 @@ bool lease_table_contended(const struct lease_table *table, unsigned account, ui
 }
 
 /* Returns the part of a turn during which another account waited. The rest is free of charge, since it cost no other
-   account anything. */
+   account anything. To a guaranteed account those of best effort are none. */
 static uint64_t contended_ns(const struct lease_table *table, uint64_t grant, uint64_t now)
 {
     uint64_t first = now;
@@ -116,7 +151,8 @@ static uint64_t contended_ns(const struct lease_table *table, uint64_t grant, ui
     {
         const struct lease_account *other = &table->accounts[i];
         uint64_t since = other->waiting_since;
-        if (i != grant_account(grant) && waits(other, now) && since < first)
+        bool counts = other->best_effort == 0 || table->accounts[grant_account(grant)].best_effort != 0;
+        if (i != grant_account(grant) && counts && waits(other, now) && since < first)
             first = since;
     }
     return elapsed(first > grant_since(grant) ? first : grant_since(grant), now);
@@ -138,7 +174,7 @@ bool lease_table_wait(struct lease_table *table, unsigned index, uint64_t now)
     unsigned holder = grant_account(grant);
     if (!lease_table_contended(table, index, now, &lowest))
         lowest = table->clock_ns;
-    if (holder != 0 && holder != index) {
+    if (holder != 0 && holder != index && same_class(&table->accounts[holder], account)) {
         uint64_t running = lease_table_running(table, grant, now);
         if (running < lowest)
             lowest = running;
@@ -196,20 +232,20 @@ static void raise_to(uint64_t *value, uint64_t least)
         *value = least;
 }
 
-/* Returns when an account with a hard share may have its next turn. Since it became active, it may use its share of the
-   time and one turn more. 0: at any time. */
+/* Returns when an account with a limit may have its next turn. Since it became active, it may use that part of the time
+   and one turn more. 0: at any time. */
 static uint64_t eligible_after(const struct lease_account *account, uint64_t grant, uint64_t now)
 {
-    if (!account->hard)
+    if (account->limit_milli == 0)
         return 0;
-    return account->eligible_at + weighted(account, elapsed(grant_since(grant), now));
+    return account->eligible_at + spread(account, elapsed(grant_since(grant), now));
 }
 
 bool lease_table_hand_over(struct lease_table *table, uint64_t grant, uint64_t now)
 {
     unsigned last = grant_account(grant), next = 0;
     struct lease_account *holder = &table->accounts[last];
-    uint64_t lowest = UINT64_MAX;
+    uint64_t lowest = 0;
     uint64_t charge = last != 0 ? weighted(holder, contended_ns(table, grant, now)) : 0;
     uint64_t eligible_at = last != 0 ? eligible_after(holder, grant, now) : 0;
     EACH_ACCOUNT(table, i)
@@ -221,7 +257,9 @@ bool lease_table_hand_over(struct lease_table *table, uint64_t grant, uint64_t n
             if (eligible_at > now)
                 continue;
         }
-        if (waits(account, now) && virtual_ns < lowest) {
+        const struct lease_account *chosen = &table->accounts[next];
+        bool first = next == 0 || (same_class(account, chosen) ? virtual_ns < lowest : account->best_effort == 0);
+        if (waits(account, now) && first) {
             lowest = virtual_ns;
             next = i;
         }
@@ -239,7 +277,8 @@ bool lease_table_hand_over(struct lease_table *table, uint64_t grant, uint64_t n
         struct lease_account *account = &table->accounts[next];
         raise_to(&account->virtual_ns, account->floor_ns);
         raise_to(&table->clock_ns, account->virtual_ns);
-        raise_to(&account->eligible_at, elapsed(weighted(account, LEASE_TURN), waiting_since));
+        if (account->limit_milli != 0)
+            raise_to(&account->eligible_at, elapsed(spread(account, LEASE_TURN), waiting_since));
         account->waiting_since = 0;
     }
     lease_table_ring(table);

@@ -25,12 +25,13 @@
 struct lease_account {
     uint64_t id; /* 0: free. A used account is never freed, so a search may end at the first free one */
     uint32_t share_milli;
-    uint32_t hard;
+    uint16_t limit_milli; /* the most that it may have of the time; 0: all. Older libraries write 1 for the share */
+    uint16_t best_effort; /* it has only the time that no guaranteed account needs */
     uint64_t virtual_ns;    /* contended time, divided by the share; the waiting account with the lowest is next */
     uint64_t floor_ns;      /* virtual_ns is raised to it with the next grant: an idle account saves up no credit */
     uint64_t used_ns;       /* all time that it held the GPU */
     uint64_t waiting_since; /* 0: does not wait */
-    uint64_t eligible_at;   /* the earliest next turn, if the share is hard */
+    uint64_t eligible_at;   /* the earliest next turn, if there is a limit */
     uint64_t heartbeat;     /* the latest of its processes that wait, or hold the GPU while others wait */
 };
 
@@ -81,8 +82,15 @@ unsigned lease_table_join(struct lease_table *table, uint64_t id, uint64_t now);
 /* Notes that the account waits. True: it did not wait before. */
 bool lease_table_wait(struct lease_table *table, unsigned account, uint64_t now);
 
-/* Returns whether another account waits and may have the GPU now; *virtual_ns is the lowest virtual_ns among those. */
+/* Returns whether another account of its class waits and may have the GPU now; *virtual_ns is the lowest virtual_ns
+   among those. */
 bool lease_table_contended(const struct lease_table *table, unsigned account, uint64_t now, uint64_t *virtual_ns);
+
+/* Returns whether an account of this class waits and may have the GPU now. */
+bool lease_table_class_waits(const struct lease_table *table, bool best_effort, uint64_t now);
+
+/* Returns for how long no guaranteed account has needed the GPU; UINT64_MAX: there is none. */
+uint64_t lease_table_rest(const struct lease_table *table, uint64_t now);
 
 /* Returns virtual_ns of the account that holds the GPU, with the charge for its turn so far. */
 uint64_t lease_table_running(const struct lease_table *table, uint64_t grant, uint64_t now);

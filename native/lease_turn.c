@@ -7,6 +7,13 @@
 #define SOLITUDE (1000 * MILLISECOND) /* so long after others waited, more of them are expected */
 #define STUCK (1000 * MILLISECOND)    /* a CUDA kernel that runs for so long may wait for another one's launch */
 #define FIRST_CREDITS 1
+/* What work of best effort may cost guaranteed containers. A batch lasts no longer than a twentieth of the time for
+   which they have not needed the GPU. So they lose at most a twentieth of their own pauses. They leave the GPU to it only
+   in pauses so long that the change of turns costs less than that, too. */
+#define BEST_EFFORT_PART 20
+#define BEST_EFFORT_PAUSE (5 * MILLISECOND)
+#define BEST_EFFORT_BATCH (LEASE_TURN / 4)
+#define BEST_EFFORT_FIRST (MILLISECOND / 4) /* what a launch is taken for before one was measured */
 #define DRIVER_DEPTH 1024             /* launches that the driver queues before it blocks the caller */
 #define UNLIMITED (INT64_MAX / 2)
 
@@ -36,21 +43,49 @@ void lease_wake_launches(struct process_lease *lease)
     futex_wake(&lease->turns, false);
 }
 
+/* Returns whether the turn is not to last longer than others, even alone: its work on the GPU must end soon. */
+static bool strict(const struct process_lease *lease)
+{
+    return lease->terms.limit_milli != 0 || lease->terms.best_effort;
+}
+
+/* Allows a batch of best effort, or notes in `batch_at` when one may begin. */
+static void give_best_effort(struct process_lease *lease, uint64_t now)
+{
+    uint64_t rest = lease_table_rest(lease->table, now) / BEST_EFFORT_PART;
+    uint64_t launch_ns = lease->launch_ns != 0 ? lease->launch_ns : BEST_EFFORT_FIRST;
+    if (launch_ns > rest) {
+        lease->batch_at = now + (launch_ns - rest) * BEST_EFFORT_PART;
+        give_credits(lease, 0);
+        return;
+    }
+    int64_t credits = (int64_t)((rest < BEST_EFFORT_BATCH ? rest : BEST_EFFORT_BATCH) / launch_ns);
+    int64_t most = lease->launch_ns == 0 ? FIRST_CREDITS : 2 * lease->batch_credits;
+    lease->batch_at = 0;
+    lease->batch_credits = credits < 1 ? 1 : credits < most ? credits : most;
+    give_credits(lease, lease->batch_credits);
+    lease_wake_launches(lease);
+}
+
 /* Allows a batch of launches. While others wait, the batch fills the rest of the turn. Alone, it is as large as a
    newcomer may be made to wait for; for short kernels the driver's own queue is limit enough. A batch is at most twice
    the last one, since the next kernels may take longer. */
 static void give_batch(struct process_lease *lease, bool contended, uint64_t now)
 {
     uint64_t held = elapsed(grant_since(lease->entered), now), rest = LEASE_DRAIN_LIMIT;
+    lease->contended = contended;
+    lease->batch_since = now;
+    lease->batch_launches = lease_launches(lease);
+    if (lease->terms.best_effort) {
+        give_best_effort(lease, now);
+        return;
+    }
     if (contended)
         rest = held + LEASE_TURN / 4 < LEASE_TURN ? LEASE_TURN - held : LEASE_TURN / 2;
     int64_t credits = lease->launch_ns == 0 ? FIRST_CREDITS : (int64_t)(rest / lease->launch_ns) + 1;
     if (lease->batch_credits != 0 && credits > 2 * lease->batch_credits)
         credits = 2 * lease->batch_credits;
-    lease->contended = contended;
     lease->batch_credits = credits;
-    lease->batch_since = now;
-    lease->batch_launches = lease_launches(lease);
     give_credits(lease, !contended && credits >= DRIVER_DEPTH ? UNLIMITED : credits);
     lease_wake_launches(lease);
 }
@@ -122,6 +157,7 @@ static void enter(struct process_lease *lease, uint64_t grant, uint64_t now)
         lease->leaving = 0;
     }
     lease->idle_since = 0;
+    lease->batch_at = 0;
     atomic_store(&lease->gate.open, grant);
     if (late) {
         lease->contended = true;
@@ -129,7 +165,7 @@ static void enter(struct process_lease *lease, uint64_t grant, uint64_t now)
         give_credits(lease, 0);
         return;
     }
-    if (lease->hard || lease_table_contended(lease->table, lease->account, now, &virtual_ns))
+    if (strict(lease) || lease_table_contended(lease->table, lease->account, now, &virtual_ns))
         lease->contended_at = now;
     give_batch(lease, lease->contended_at != 0 && elapsed(lease->contended_at, now) < SOLITUDE, now);
 }
@@ -194,15 +230,15 @@ static bool turn_is_over(struct process_lease *lease, uint64_t grant, uint64_t n
         return false;
     }
     uint64_t running = lease_table_running(lease->table, grant, now);
-    if (lease->hard || running > lowest)
+    if (strict(lease) || running > lowest)
         return true;
-    *over_at = now + (lowest - running) / 1000 * lease->share_milli + 1000;
+    *over_at = now + (lowest - running) / 1000 * lease->terms.share_milli + 1000;
     return false;
 }
 
 /* Ends this process's turn early if it has no work for the GPU, while others wait. A drain with the gate open shows
    that the GPU is done; if no launch follows within `patience`, the process leaves. */
-static void look_for_idleness(struct process_lease *lease, uint64_t now)
+static void look_for_idleness(struct process_lease *lease, uint64_t now, uint64_t patience)
 {
     int64_t count = lease_launches(lease);
     bool changed = count != lease->launches_seen;
@@ -211,53 +247,86 @@ static void look_for_idleness(struct process_lease *lease, uint64_t now)
         lease->idle_since = 0;
     } else if (lease->idle_since == 0) {
         lease_request_drain(lease);
-    } else if (elapsed(lease->idle_since, now) >= lease->patience) {
+    } else if (elapsed(lease->idle_since, now) >= patience) {
         lease->rested_since = lease->idle_since;
         leave(lease);
     }
+}
+
+/* Returns whether nobody uses the turn: the process for which it came has ended, or all have left. */
+static bool unused(const struct process_lease *lease, uint64_t grant, uint64_t now)
+{
+    return lease->entered != grant && elapsed(grant_since(grant), now) > PATIENCE &&
+           lease_table_members(lease->table, grant, now) == MEMBERS_NONE;
+}
+
+/* A turn while no other account of the class waits: it may last. */
+static uint64_t hold_alone(struct process_lease *lease, uint64_t grant, uint64_t now)
+{
+    struct lease_account *account = &lease->table->accounts[lease->account];
+    uint64_t next = NEVER;
+    bool solitude = elapsed(lease->contended_at, now) >= SOLITUDE;
+    if (lease->entered == grant && lease->contended && !solitude) {
+        next = lease->contended_at + SOLITUDE;
+    } else {
+        if (lease->entered == grant && lease->contended)
+            give_batch(lease, false, now);
+        /* A CUDA kernel may wait for another that this process has yet to launch. */
+        if (lease->blocked != 0 && drain_goes_on(lease) && elapsed(lease->drain_since, now) > LEASE_DRAIN_LIMIT) {
+            give_credits(lease, UNLIMITED);
+            lease_wake_launches(lease);
+        }
+    }
+    if (!lease_table_class_waits(lease->table, true, now))
+        return next;
+    if (lease->entered == grant) {
+        lease->member->heartbeat = now;
+        look_for_idleness(lease, now, BEST_EFFORT_PAUSE);
+        /* Those of best effort count their time since then. */
+        uint64_t needed = lease->idle_since != 0 ? lease->idle_since : now;
+        if (account->heartbeat < needed)
+            account->heartbeat = needed;
+    }
+    if (unused(lease, grant, now)) {
+        lease_table_close(lease->table, grant);
+        return lease_step(lease, now);
+    }
+    return now + BEST_EFFORT_PAUSE / 2 < next ? now + BEST_EFFORT_PAUSE / 2 : next;
 }
 
 static uint64_t hold(struct process_lease *lease, uint64_t grant, uint64_t now)
 {
     struct lease_account *account = &lease->table->accounts[lease->account];
     uint64_t lowest, over_at;
-    bool contended = lease_table_contended(lease->table, lease->account, now, &lowest) || lease->hard;
+    bool contended = lease_table_contended(lease->table, lease->account, now, &lowest) || strict(lease);
+    if (lease->terms.best_effort && lease_table_class_waits(lease->table, false, now)) {
+        lease_table_close(lease->table, grant);
+        return lease_step(lease, now);
+    }
     if (lease->blocked != 0 && atomic_load(&lease->gate.open) != grant)
         enter(lease, grant, now);
-    if (!contended) {
-        if (lease->entered == grant && lease->contended) {
-            if (elapsed(lease->contended_at, now) < SOLITUDE)
-                return lease->contended_at + SOLITUDE;
-            give_batch(lease, false, now);
-        }
-        /* A CUDA kernel may wait for another that this process has yet to launch. */
-        if (lease->blocked != 0 && drain_goes_on(lease) && elapsed(lease->drain_since, now) > LEASE_DRAIN_LIMIT) {
-            give_credits(lease, UNLIMITED);
-            lease_wake_launches(lease);
-        }
-        return NEVER;
-    }
+    if (!contended)
+        return hold_alone(lease, grant, now);
     lease->contended_at = now;
     account->heartbeat = now;
     if (lease->entered == grant) {
         lease->member->heartbeat = now;
-        if (!lease->contended)
+        if (!lease->contended || (lease->batch_at != 0 && lease->batch_at <= now))
             give_batch(lease, true, now);
-        look_for_idleness(lease, now);
+        look_for_idleness(lease, now, lease->patience);
         if (lease->blocked != 0 && drain_goes_on(lease) && elapsed(lease->drain_since, now) > STUCK << lease->nudges) {
             lease->nudges++;
             give_credits(lease, 1);
             lease_wake_launches(lease);
         }
     }
-    bool unused = lease->entered != grant && elapsed(grant_since(grant), now) > PATIENCE &&
-                  lease_table_members(lease->table, grant, now) == MEMBERS_NONE;
-    if (unused || turn_is_over(lease, grant, now, lowest, &over_at)) {
+    if (unused(lease, grant, now) || turn_is_over(lease, grant, now, lowest, &over_at)) {
         lease_table_close(lease->table, grant);
         return lease_step(lease, now);
     }
     uint64_t idle_at = lease->idle_since != 0 ? lease->idle_since + lease->patience : NEVER;
     uint64_t next = now + WATCH < over_at ? now + WATCH : over_at;
+    next = lease->batch_at != 0 && lease->batch_at < next ? lease->batch_at : next;
     return idle_at < next ? idle_at : next;
 }
 

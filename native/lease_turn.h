@@ -25,8 +25,8 @@ struct process_lease {
     struct lease_file file;
     struct lease_table *table;        /* a copy of the file as this process read it last */
     uint64_t id;
-    unsigned account, share_milli;
-    bool hard;
+    unsigned account;
+    struct lease_terms terms;
     lease_drain drain;
     void *argument;
     pthread_mutex_t mutex;
@@ -56,6 +56,7 @@ struct process_lease {
     uint64_t patience, rested_since;  /* how long it may be idle; since when it was, if it left for that */
     int64_t batch_launches, batch_credits; /* a batch: the launches between two drains */
     uint64_t batch_since, launch_ns;  /* when the batch began; what one launch of the latest took */
+    uint64_t batch_at;                /* best effort: when the next batch may begin; 0: it has begun */
 };
 
 /* Does what is due for this process. Returns until when nothing else is, unless the table changes. */

@@ -27,9 +27,9 @@ static bool number_of(const char *word, uint64_t *number)
     return true;
 }
 
-static const char *read_gpu(char *uuid, char *mem_bytes, char *compute)
+static const char *read_gpu(char *uuid, char *mem_bytes, char *compute, char *limit)
 {
-    uint64_t milli;
+    uint64_t milli, limit_milli = 0;
     if (limits.gpu_count == MAX_LIMITED_GPUS)
         return "names too many GPUs";
     struct gpu_limit *gpu = &limits.gpus[limits.gpu_count];
@@ -41,13 +41,16 @@ static const char *read_gpu(char *uuid, char *mem_bytes, char *compute)
         return "the memory of a gpu is bytes, a multiple of 2 MiB";
     if (!number_of(compute, &milli) || milli < 1 || milli > 1000)
         return "the compute share of a gpu is 1 to 1000 thousandths";
+    if (limit != NULL && (!number_of(limit, &limit_milli) || limit_milli < milli || limit_milli > 1000))
+        return "the compute limit of a gpu is its share or more, up to 1000 thousandths";
     strcpy(gpu->uuid, uuid);
+    gpu->limit_milli = (unsigned)limit_milli;
     gpu->compute_milli = (unsigned)milli;
     limits.gpu_count++;
     return NULL;
 }
 
-enum { VERSION = 1, KERNEL = 2, COMPUTE = 4, CONTEXT_BYTES = 8, ALL_ONCE = 15 };
+enum { VERSION = 1, KERNEL = 2, COMPUTE = 4, CONTEXT_BYTES = 8, NEEDED = 15, CLASS = 16 };
 
 static const char *once_only(unsigned *seen, unsigned word)
 {
@@ -70,7 +73,8 @@ static const char *read_line(char *line, unsigned *seen)
     if (count == 0)
         return NULL;
     if (strcmp(words[0], "gpu") == 0)
-        return count == 4 ? read_gpu(words[1], words[2], words[3]) : "gpu takes a UUID, bytes and a share";
+        return count >= 4 ? read_gpu(words[1], words[2], words[3], words[4])
+                          : "gpu takes a UUID, bytes, a share and perhaps a limit";
     if (count != 2)
         return "has an entry that is not a name and one value";
     if (strcmp(words[0], "version") == 0) {
@@ -92,6 +96,11 @@ static const char *read_line(char *line, unsigned *seen)
             }
         return "compute is fair, hard or none";
     }
+    if (strcmp(words[0], "class") == 0) {
+        limits.best_effort = strcmp(words[1], "best-effort") == 0;
+        return limits.best_effort || strcmp(words[1], "guaranteed") == 0 ? once_only(seen, CLASS)
+                                                                         : "class is guaranteed or best-effort";
+    }
     if (strcmp(words[0], "context_bytes") == 0)
         return number_of(words[1], &limits.context_bytes) ? once_only(seen, CONTEXT_BYTES) : "context_bytes is bytes";
     return "has an entry that this library does not know";
@@ -106,7 +115,7 @@ static const char *parse(char *text)
         if (wrong != NULL)
             return wrong;
     }
-    if (seen != ALL_ONCE)
+    if ((seen & NEEDED) != NEEDED)
         return "lacks one of version, kernel, compute, context_bytes";
     return limits.gpu_count == 0 ? "names no GPU" : NULL;
 }

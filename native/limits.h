@@ -1,5 +1,6 @@
 /* The limits file: the share of each GPU that this container may have. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MAX_LIMITED_GPUS 16
@@ -11,11 +12,13 @@ struct gpu_limit {
     char uuid[64];
     uint64_t mem_bytes;
     unsigned compute_milli;
+    unsigned limit_milli; /* the most of the GPU's time; 0: all that others leave */
 };
 
 struct limits {
     char kernel[64];
     enum compute_mode compute;
+    bool best_effort;
     uint64_t context_bytes;
     int gpu_count;
     struct gpu_limit gpus[MAX_LIMITED_GPUS];

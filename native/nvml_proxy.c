@@ -26,7 +26,7 @@ static void *driver;
 
 __attribute__((constructor(199))) static void find_driver(void)
 {
-    driver = real_library(DRIVER_DIR "/libnvidia-ml.so.1", "nvmlInit_v2", (real_function)nvmlInit_v2);
+    driver = real_library(DRIVER_DIR "/real-libnvidia-ml.so.1", "nvmlInit_v2", (real_function)nvmlInit_v2);
 }
 
 real_function nvml_real(const char *name)

@@ -29,6 +29,7 @@ def kernel_entry(session: Session, name: str, **facts: Any) -> dict[str, Any]:
         "address": "10.1.2.3",
         "ssh_port": None,
         "gpus": [],
+        "uncapped": [],
         "apps": {},
         "use": None,
         "disk_bytes": None,

@@ -34,6 +34,7 @@ class Container:
     number: int
     gpus: Sequence[Mapping[str, Any]] = ()
     gpu_used_bytes: int | None = 0
+    uncapped: Sequence[int] = ()
     released: bool = False
     state: str = "running"
     exit_code: int | None = None
@@ -272,6 +273,7 @@ class SimulatedAgent:
             "address": None if ended else "10.1.2.3",
             "ssh_port": 49153 if container.name == "main1" and not ended else None,
             "gpus": [{**gpu, "used_bytes": container.gpu_used_bytes} for gpu in container.gpus],
+            "uncapped": [*container.uncapped],
             "apps": {},
             "use": None,
             "disk_bytes": None,

@@ -83,6 +83,7 @@ def report_of(
         "spools": [],
         "files": [],
         "leftovers": None,
+        "directories": None,
     }
 
 

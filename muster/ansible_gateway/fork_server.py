@@ -16,11 +16,13 @@ import sys
 import tempfile
 import traceback
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from muster.ansible_gateway.play_order import AWAITS, received_order
 from muster.ansible_gateway.private_files import hold
 
 _REQUEST_TIMEOUT_S = 30.0
@@ -159,8 +161,12 @@ def _run_playbook(arguments: list[str]) -> int:
     of_server = Path(constants.DEFAULT_LOCAL_TMP)
     own = Path(tempfile.mkdtemp(prefix="ansible-local-", dir=of_server.parent))
     constants.DEFAULT_LOCAL_TMP = str(own)
-    _share_built_modules(of_server, own)
+    awaits = os.environ.pop(AWAITS, "")
     try:
+        if awaits:
+            _wait_for_order(Path(awaits), lambda: _share_built_modules(of_server, own))
+        else:
+            _share_built_modules(of_server, own)
         PlaybookCLI.cli_executor(["ansible-playbook", *arguments])
     except SystemExit as end:
         return int(end.code or 0)
@@ -168,6 +174,30 @@ def _run_playbook(arguments: list[str]) -> int:
         _share_built_modules(own, of_server)
         shutil.rmtree(own, ignore_errors=True)
     return 0
+
+
+def _wait_for_order(fifo: Path, then: Callable[[], None]) -> None:
+    """Let the playbook of this process wait for its order once it has read all that it does not depend on."""
+    from ansible.cli import playbook  # noqa: PLC0415
+    from ansible.errors import AnsibleError  # noqa: PLC0415
+
+    class WaitingExecutor(playbook.PlaybookExecutor):  # type: ignore[misc]
+        def _get_serialized_batches(self, play: object) -> list[list[object]]:
+            order = received_order(fifo)
+            if order is None:
+                sys.exit()
+            then()
+            self._variable_manager.extra_vars.update(order.variables)
+            self._inventory.subset(order.limit)
+            if not self._inventory.list_hosts():
+                # As ansible-playbook says it.
+                raise AnsibleError(
+                    "Specified inventory, host pattern and/or --limit leaves us with no hosts to target."
+                )
+            batches: list[list[object]] = super()._get_serialized_batches(play)
+            return batches
+
+    playbook.PlaybookExecutor = WaitingExecutor
 
 
 def _share_built_modules(source: Path, target: Path) -> None:

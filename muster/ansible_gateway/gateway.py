@@ -1,12 +1,14 @@
 """The control node's requests to agents: observe and converge. Each agent's answer is passed on as it comes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from muster.ansible_gateway.layout import INVENTORY
-from muster.ansible_gateway.playbook import run_playbook
+from muster.ansible_gateway.play_order import PlayOrder
+from muster.ansible_gateway.playbook import ReadResult, run_playbook
+from muster.ansible_gateway.plays_ahead import NOTHING_AHEAD, PlaysAhead
 from muster.ansible_gateway.private_files import private_directory
 from muster.contract.folders import folders_from_agent
 from muster.contract.manifest import FolderEntry, Manifest
@@ -19,11 +21,27 @@ _CONVERGE_SLACK_S = 120
 
 
 class AnsibleGateway:
-    """A runner of playbooks on one inventory. It calls `on_answer` in the calling thread, which must be quick."""
+    """A runner of playbooks on one inventory. It calls `on_answer` in the calling thread, or while that waits.
 
-    def __init__(self, inventory: Path, cluster: str) -> None:
+    It must be quick. `ahead` says of how many playbooks a play is kept that has started already, and waits for hosts.
+    """
+
+    def __init__(
+        self,
+        inventory: Path,
+        cluster: str,
+        folders_root: Path | None = None,
+        ahead: Mapping[str, int] = NOTHING_AHEAD,
+    ) -> None:
+        """Take the inventory, the cluster's name, the data root whose directories agents report, and plays ahead."""
         self._inventory = inventory
         self._cluster = cluster
+        self._folders_root = folders_root
+        self._ahead = PlaysAhead(inventory, ahead)
+
+    def close(self) -> None:
+        """End the plays that nobody has needed."""
+        self._ahead.close()
 
     def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
         """Observe these agents, or with none given all that the inventory names `without` some.
@@ -31,22 +49,24 @@ class AnsibleGateway:
         Raises AnsibleFailedError.
         """
         limit = ",".join(agent_ids) if agent_ids else ",".join(["all", *(f"!{agent_id}" for agent_id in without)])
-        with private_directory() as directory:
-            variables = {"muster_cluster": self._cluster}
-            run_playbook("observe", self._inventory, variables, directory, read_visit, on_answer, limit)
+        variables = {"muster_cluster": self._cluster}
+        if self._folders_root is not None:
+            variables["muster_folders_root"] = str(self._folders_root)
+        self._visit("observe", limit, lambda _: variables, read_visit, on_answer)
 
     def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:
         """Converge the agents that have a manifest, in one play. Raises AnsibleFailedError."""
-        with private_directory() as directory:
+        longest = max(m.start_timeout_s + m.stop_grace_s for m in manifests.values())
+
+        def written(directory: Path) -> Mapping[str, Any]:
             manifest_dir = directory / "manifests"
             manifest_dir.mkdir(mode=0o700)
             for agent_id, manifest in manifests.items():
                 (manifest_dir / f"{agent_id}.json").write_text(manifest.model_dump_json(), encoding="utf-8")
-            longest = max(m.start_timeout_s + m.stop_grace_s for m in manifests.values())
-            variables = {"manifest_dir": str(manifest_dir), "converge_timeout_s": longest + _CONVERGE_SLACK_S}
-            limit = ",".join(sorted(manifests))
-            read = partial(read_visit, manifests=manifests)
-            run_playbook("converge", self._inventory, variables, directory, read, on_answer, limit)
+            return {"manifest_dir": str(manifest_dir), "converge_timeout_s": longest + _CONVERGE_SLACK_S}
+
+        limit = ",".join(sorted(manifests))
+        self._visit("converge", limit, written, partial(read_visit, manifests=manifests), on_answer)
 
     def folders(
         self,
@@ -66,6 +86,27 @@ class AnsibleGateway:
             limit = ",".join(sorted(agent_ids))
             read = partial(_read_folders, folders=folders)
             run_playbook("folders", self._inventory, variables, directory, read, on_answer, limit)
+
+    def _visit(
+        self,
+        name: str,
+        limit: str,
+        variables_in: Callable[[Path], Mapping[str, Any]],
+        read_result: ReadResult,
+        on_answer: AnswerHandler,
+    ) -> None:
+        """Run a playbook: a play of it that waits, or else a new one. Its variables name files in its directory."""
+        waiting = self._ahead.take(name)
+        try:
+            if waiting is not None:
+                order = PlayOrder(limit, variables_in(waiting.directory))
+                if waiting.run(order, read_result, on_answer):
+                    return
+            with private_directory() as directory:
+                variables = variables_in(directory)
+                run_playbook(name, self._inventory, variables, directory, read_result, on_answer, limit)
+        finally:
+            self._ahead.refill()
 
 
 def read_visit(

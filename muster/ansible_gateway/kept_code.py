@@ -10,7 +10,7 @@ import re
 import zipfile
 from functools import cache
 
-from muster.ansible_gateway.layout import ansible_root
+from muster.shipped_files import ansible_root
 
 NOT_KEPT = "code_not_kept"
 """The key of the answer of an agent that needs the sources."""

@@ -10,11 +10,12 @@ from typing import Any
 
 import ansible_runner
 
-from muster.ansible_gateway.layout import ansible_root
 from muster.ansible_gateway.loaded_ansible import LOADED_ANSIBLE
+from muster.ansible_gateway.play_order import AWAITS
 from muster.contract.values import printable
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
+from muster.shipped_files import ansible_root
 
 ReadResult = Callable[[str, Mapping[str, Any], str], AgentAnswer]
 """Makes the answer of a host from its id, the result of its task, and why that failed (empty: it did not).
@@ -36,10 +37,12 @@ def run_playbook(
     read_result: ReadResult,
     on_answer: AnswerHandler,
     limit: str = "",
+    awaits: Path | None = None,
 ) -> None:
     """Run `playbooks/<name>.yml`, a play of one task, and call `on_answer` with each host's answer as it comes.
 
-    Raises AnsibleFailedError if the run ended before it reached any host, or broke off.
+    If it `awaits` an order there, it begins when that comes. Raises AnsibleFailedError if the run ended before it
+    reached any host, or broke off.
     """
     hosts: set[str] = set()
     messages: list[str] = []
@@ -72,6 +75,7 @@ def run_playbook(
             "ANSIBLE_CONFIG": str(root / "ansible.cfg"),
             "ANSIBLE_NOCOLOR": "1",
             "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            **({AWAITS: str(awaits)} if awaits else {}),
         },
         event_handler=handle,
         # Its own handlers of SIGTERM and SIGINT would cancel a playbook half-way. A playbook that has begun must end.

@@ -13,17 +13,21 @@ from collections.abc import Sequence
 from muster.places import SETTINGS
 
 ACCEPTED, GO = b"+", b"!"
-# The short commands, each with the flags that let it wait: then it must outlast a restart of the daemon.
+# The commands that are served, each with the flags with which it may last for days.
 _SERVED = {
     "agents": frozenset[str](),
+    "cancel": frozenset[str](),
     "exec": frozenset[str](),
     "logs": frozenset({"--follow", "-f"}),
     "ls": frozenset[str](),
     "queue": frozenset[str](),
+    "restart": frozenset({"--wait"}),
     "show": frozenset[str](),
     "submit": frozenset({"--wait"}),
+    "terminate": frozenset({"--wait"}),
     "why": frozenset[str](),
 }
+_LASTING = "exec"
 # It ends before it has made much garbage, and collecting it would cost up to half of its time.
 _OBJECTS_BEFORE_GARBAGE_COLLECTION = 1_000_000
 _COMPLETION = "_MUSTER_COMPLETE"
@@ -36,7 +40,7 @@ def served_exit_code(arguments: Sequence[str]) -> int | None:
 
     None where it has to run here: it is none of the short ones, or no server of this user and installation answers.
     """
-    if not is_short(arguments):
+    if not _is_served(arguments):
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
@@ -82,12 +86,20 @@ def _peer(connection: socket.socket) -> tuple[int, int]:
 
 def is_short(arguments: Sequence[str]) -> bool:
     """Return whether this is a command that reads or writes a little, and ends."""
+    return _is_served(arguments) and not may_last(arguments)
+
+
+def may_last(arguments: Sequence[str]) -> bool:
+    """Return whether this is a command that may go on for days: it must outlast a restart of the daemon."""
+    command = arguments[0] if arguments else ""
+    return command == _LASTING or bool(_SERVED.get(command, frozenset()).intersection(arguments))
+
+
+def _is_served(arguments: Sequence[str]) -> bool:
+    """Return whether the command server knows this command, or completes this line."""
     if "MUSTER_SERVER" in os.environ:
         return False
-    if _COMPLETION in os.environ:
-        return True
-    waiting = _SERVED.get(arguments[0]) if arguments else None
-    return waiting is not None and not waiting.intersection(arguments)
+    return _COMPLETION in os.environ or (bool(arguments) and arguments[0] in _SERVED)
 
 
 def _is_accepted(connection: socket.socket, arguments: Sequence[str]) -> bool:

@@ -22,7 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from muster.cli.command_client import ACCEPTED, GO, collect_little_garbage, is_own, peer_process, server_address
+from muster.cli.command_client import (
+    ACCEPTED,
+    GO,
+    collect_little_garbage,
+    is_own,
+    is_short,
+    may_last,
+    peer_process,
+    server_address,
+)
 from muster.cli.main import run
 
 _MOST_CLIENTS_AT_THE_DOOR = 64
@@ -31,12 +40,12 @@ _ADDRESS_TIMEOUT_S = 30.0
 _ADDRESS_POLL_S = 0.2
 _MOST_BYTES = 16 << 20
 _COMPILED = b"c"
-# It may last for days, so it must not end with the daemon.
-_LASTING = "exec"
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 # What the short commands use, themselves and by function.
 _MODULES = (
     "muster.cli.sessions.access",
+    "muster.cli.sessions.day_two",
+    "muster.cli.sessions.ending",
     "muster.cli.sessions.listing",
     "muster.cli.sessions.submit",
     "muster.cli.sessions.why",
@@ -168,7 +177,7 @@ def _become_command(connection: socket.socket) -> NoReturn:
     try:
         request = _read_request(connection)
         joined = _join_control_groups_of(peer_process(connection))
-        if request is not None and (joined or request.arguments[:1] != [_LASTING]):
+        if request is not None and (joined or not may_last(request.arguments)):
             connection.sendall(ACCEPTED)
             if connection.recv(1) == GO:
                 connection.settimeout(None)
@@ -222,7 +231,6 @@ def _read_request(connection: socket.socket) -> _Request | None:
 
 def _take_over(request: _Request) -> None:
     """Make this process what the client is: its streams, its directory, its environment."""
-    collect_little_garbage()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in enumerate(request.streams):
@@ -234,6 +242,8 @@ def _take_over(request: _Request) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     time.tzset()
+    if is_short(request.arguments):
+        collect_little_garbage()
     sys.stdin, sys.stdout, sys.stderr = (
         open(number, mode, encoding=encoding, errors=errors, closefd=False)  # noqa: SIM115 - they last as long as the process
         for number, (mode, (encoding, errors)) in enumerate(zip("rww", request.encodings, strict=True))

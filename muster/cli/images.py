@@ -29,7 +29,7 @@ def images(ctx: click.Context, labels: tuple[str, ...], as_json: bool) -> None:
         return
     required = dict(_label(text) for text in labels)
     with opened_backend() as backend:
-        known = backend.images()
+        known = backend.images.all()
     shown = [image for image in known.items if required.items() <= image.labels.items()]
     if as_json:
         print_json(shown)
@@ -83,7 +83,7 @@ def _held_by(image: ImageView, agent_count: int) -> str:
 def show(name: str, as_json: bool) -> None:
     """Print all that is known of an image: NAME for all its versions, or NAME:VERSION, or an alias."""
     with opened_backend() as backend:
-        found = backend.image(name).items
+        found = backend.images.named(name).items
     if as_json:
         print_json(found)
         return

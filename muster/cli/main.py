@@ -46,6 +46,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "muster.cli.sessions.day_two:restart",
         "Stop running sessions and launch them again: same ids, same place, fresh containers.",
     ),
+    "extend": ("muster.cli.sessions.day_two:extend", "Give a running session more time."),
     "rename": ("muster.cli.sessions.day_two:rename", "Give a session that has not ended another name."),
     "cp": ("muster.cli.sessions.copying:cp", "Copy a file or a directory into a kernel or out of it."),
     "folder": (
@@ -103,7 +104,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 
 _WITHOUT_CONTROL_NODE = frozenset(
     {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "restart", "rename"}
-    | {"exec", "run", "ssh", "cp", "open", "folder", "secret", "top", "report", "agents", "images", "commit"}
+    | {"exec", "run", "ssh", "cp", "open", "folder", "secret", "top", "report", "agents", "images", "commit", "extend"}
     | {"completion", "version"}
 )
 """Those that a server elsewhere can answer, or that ask nobody."""

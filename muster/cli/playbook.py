@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import click
 
-from muster.ansible_gateway.layout import ansible_root
 from muster.core.values.errors import BadInputError, MusterError
+from muster.shipped_files import ansible_root
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -174,7 +174,11 @@ class UseSample(ContractModel):
 
 
 class KernelReport(ContractModel):
-    """A container that carries the cluster's label, whether or not the control node knows it."""
+    """A container that carries the cluster's label, whether or not the control node knows it.
+
+    `uncapped` are processes, by their numbers in it, that use a GPU of which it has a share without the libraries that
+    cap them.
+    """
 
     kernel_id: Line
     session_id: Line
@@ -190,6 +194,7 @@ class KernelReport(ContractModel):
     address: Address | None
     ssh_port: Port | None
     gpus: Few[KernelGpuReport] = ()
+    uncapped: Few[Amount] = ()
     apps: Annotated[dict[Line, AppReport], Field(max_length=1_024)] = Field(default_factory=dict)
     use: UseSample | None = None
     disk_bytes: Amount | None = None
@@ -245,6 +250,7 @@ class Report(ContractModel):
     spools: Many[Line] = ()
     files: Many[Id] = ()
     leftovers: Annotated[tuple[LeftoverReport, ...] | None, Field(strict=False, max_length=1_024)] = None
+    directories: Annotated[tuple[Line, ...] | None, Field(strict=False, max_length=1_024)] = None
 
     @model_validator(mode="after")
     def _names_nothing_twice(self) -> Self:

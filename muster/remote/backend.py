@@ -8,13 +8,12 @@ from typing import Any
 from urllib.parse import quote
 
 from muster.core.model.session import FINAL
-from muster.core.values.errors import MusterError, NotFoundError
+from muster.core.values.errors import NotFoundError
 from muster.core.values.units import timestamp
-from muster.remote.client import Client, ServerError
+from muster.remote.client import Client, ServerError, session_path
 from muster.remote.folders import RemoteFolders, RemoteSecrets
+from muster.remote.images import RemoteImages
 from muster.service.agents.views import AgentsView, GpusView
-from muster.service.images.commits_under_way import Progressed
-from muster.service.images.views import CommittedImageView, CommitView, ImagesView
 from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
 from muster.service.reach.logs import LogRequest
 from muster.service.reach.programs import KernelPrograms
@@ -36,6 +35,10 @@ class RemoteBackend:
     @property
     def folders(self) -> RemoteFolders:
         return RemoteFolders(self._client)
+
+    @property
+    def images(self) -> RemoteImages:
+        return RemoteImages(self._client)
 
     @property
     def secrets(self) -> RemoteSecrets:
@@ -65,10 +68,10 @@ class RemoteBackend:
                 return sorted(found, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
 
     def details(self, reference: str) -> DetailsView:
-        return self._client.get(DetailsView, _session(reference))
+        return self._client.get(DetailsView, session_path(reference))
 
     def why(self, reference: str, *, what_if: bool) -> WhyView:
-        return self._client.get(WhyView, f"{_session(reference)}/why", {"what_if": what_if})
+        return self._client.get(WhyView, f"{session_path(reference)}/why", {"what_if": what_if})
 
     def queue(self, group: str | None = None) -> QueueView:
         return self._client.get(QueueView, "queue", {"group": group})
@@ -91,17 +94,15 @@ class RemoteBackend:
     def restart(self, references: Iterable[str]) -> list[SessionView]:
         return self._changed("restart", references)
 
+    def extend(self, references: Iterable[str], seconds: int) -> list[SessionView]:
+        body = {"sessions": list(references), "seconds": seconds}
+        return self._client.post(SessionsView, "sessions/extend", body).items
+
     def rename(self, reference: str, name: str) -> SessionView:
-        return self._client.post(SessionView, f"{_session(reference)}/rename", {"name": name})
+        return self._client.post(SessionView, f"{session_path(reference)}/rename", {"name": name})
 
     def heartbeat(self) -> HeartbeatView:
         return self._client.get(HeartbeatView, "queue/heartbeat")
-
-    def images(self) -> ImagesView:
-        return self._client.get(ImagesView, "images")
-
-    def image(self, name: str) -> ImagesView:
-        return self._client.get(ImagesView, f"images/{quote(name, safe='')}")
 
     def report(
         self,
@@ -128,32 +129,10 @@ class RemoteBackend:
                 return
             time.sleep(max(0.0, interval_s - (time.monotonic() - began)))
 
-    def commit(
-        self,
-        reference: str,
-        kernel: str | None,
-        name: str,
-        *,
-        message: str = "",
-        public: bool = False,
-        progressed: Progressed | None = None,
-    ) -> CommittedImageView:
-        """Raises as `LocalBackend.commit`; MusterError for what goes wrong once it has begun."""
-        request = {"kernel": kernel, "name": name, "message": message, "public": public}
-        state = self._client.post(CommitView, f"{_session(reference)}/commit", request)
-        while state.image is None:
-            if state.problem is not None:
-                raise MusterError(state.problem)
-            if progressed is not None:
-                progressed(state.done_bytes, state.total_bytes)
-            time.sleep(_POLL_S)
-            state = self._client.get(CommitView, f"commits/{quote(name, safe='')}")
-        return state.image
-
     @contextmanager
     def log(self, reference: str, kernel: str | None, request: LogRequest) -> Iterator[Iterable[bytes]]:
         request.check()
-        path = f"{_session(reference)}/kernels/{quote(kernel or '-', safe='')}/log"
+        path = f"{session_path(reference)}/kernels/{quote(kernel or '-', safe='')}/log"
         parameters = {
             "follow": request.follow,
             "tail": request.tail,
@@ -167,7 +146,7 @@ class RemoteBackend:
     def programs(self, reference: str, kernel: str | None) -> Iterator[KernelPrograms]:
         from muster.remote.programs import RemotePrograms  # noqa: PLC0415 - few commands need it
 
-        session = self._client.get(DetailsView, _session(reference))
+        session = self._client.get(DetailsView, session_path(reference))
         named = kernel or session.kernels[0].name
         if named not in {one.name for one in session.kernels}:
             names = ", ".join(one.name for one in session.kernels)
@@ -175,10 +154,10 @@ class RemoteBackend:
         yield RemotePrograms(self._client, session.id, session.name, named)
 
     def ssh_access(self, reference: str) -> SshAccessView:
-        return self._client.get(SshAccessView, f"{_session(reference)}/ssh")
+        return self._client.get(SshAccessView, f"{session_path(reference)}/ssh")
 
     def app_access(self, reference: str, name: str | None) -> AppAccessView:
-        return self._client.get(AppAccessView, f"{_session(reference)}/apps/{quote(name or '-', safe='')}")
+        return self._client.get(AppAccessView, f"{session_path(reference)}/apps/{quote(name or '-', safe='')}")
 
     def wait_for(
         self,
@@ -201,7 +180,7 @@ class RemoteBackend:
                 raise TimeoutError
             time.sleep(_POLL_S)
             for session in waited_for:
-                now[session.id] = self._client.get(SessionView, _session(session.id))
+                now[session.id] = self._client.get(SessionView, session_path(session.id))
 
     def _page(self, query: SessionQuery, cursor: str | None, limit: int) -> SessionListView:
         parameters = {
@@ -216,13 +195,6 @@ class RemoteBackend:
 
     def _changed(self, action: str, references: Iterable[str]) -> list[SessionView]:
         return self._client.post(SessionsView, f"sessions/{action}", {"sessions": list(references)}).items
-
-
-def _session(reference: str) -> str:
-    """Raises NotFoundError for what would be no part of a path."""
-    if reference in {"", ".", ".."}:
-        raise NotFoundError(f"there is no session {reference!r}; see `muster ls --all`")
-    return f"sessions/{quote(reference, safe='')}"
 
 
 def _texts(labels: Mapping[str, str]) -> list[str]:

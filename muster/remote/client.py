@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import ValidationError
 
-from muster.core.values.errors import BadInputError, FieldError, MusterError, SpecError
+from muster.core.values.errors import BadInputError, FieldError, MusterError, NotFoundError, SpecError
 from muster.remote.unix_transport import UnixTransport, connected
 from muster.service.problem_kinds import KINDS
 from muster.service.view import View
@@ -222,6 +222,13 @@ def path_part(name: str) -> str:
     if name in {"", ".", ".."}:
         raise BadInputError(f"NAME: {name!r} is no name; use letters, digits, dots, dashes and underscores")
     return quote(name, safe="")
+
+
+def session_path(reference: str) -> str:
+    """Raises NotFoundError for what would be no part of a path."""
+    if reference in {"", ".", ".."}:
+        raise NotFoundError(f"there is no session {reference!r}; see `muster ls --all`")
+    return f"sessions/{quote(reference, safe='')}"
 
 
 def _seconds_to_wait(response: httpx.Response) -> int:

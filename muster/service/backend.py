@@ -37,6 +37,25 @@ class FolderBackend(Protocol):
     def remove(self, name: str, owner: str | None, on_removed: Callable[[str], None]) -> FolderRemovedView: ...
 
 
+class ImageBackend(Protocol):
+    """The protocol of `OwnedImages`."""
+
+    def all(self) -> ImagesView: ...
+
+    def named(self, name: str) -> ImagesView: ...
+
+    def commit(
+        self,
+        reference: str,
+        kernel: str | None,
+        name: str,
+        *,
+        message: str = "",
+        public: bool = False,
+        progressed: Progressed | None = None,
+    ) -> CommittedImageView: ...
+
+
 class SecretBackend(Protocol):
     """The protocol of `OwnedSecrets`."""
 
@@ -55,6 +74,9 @@ class Backend(Protocol):
 
     @property
     def folders(self) -> FolderBackend: ...
+
+    @property
+    def images(self) -> ImageBackend: ...
 
     @property
     def secrets(self) -> SecretBackend: ...
@@ -83,13 +105,11 @@ class Backend(Protocol):
 
     def restart(self, references: Iterable[str]) -> list[SessionView]: ...
 
+    def extend(self, references: Iterable[str], seconds: int) -> list[SessionView]: ...
+
     def rename(self, reference: str, name: str) -> SessionView: ...
 
     def heartbeat(self) -> HeartbeatView: ...
-
-    def images(self) -> ImagesView: ...
-
-    def image(self, name: str) -> ImagesView: ...
 
     def report(
         self,
@@ -103,17 +123,6 @@ class Backend(Protocol):
     def usage_samples(
         self, references: Sequence[str], interval_s: float, *, once: bool
     ) -> Iterator[CurrentUsagesView]: ...
-
-    def commit(
-        self,
-        reference: str,
-        kernel: str | None,
-        name: str,
-        *,
-        message: str = "",
-        public: bool = False,
-        progressed: Progressed | None = None,
-    ) -> CommittedImageView: ...
 
     def log(
         self, reference: str, kernel: str | None, request: LogRequest

@@ -2,13 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.ansible_gateway.plays_ahead import NOTHING_AHEAD
 from muster.ansible_gateway.templates import Templates
 from muster.core.agents.launch_record import SuspectRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf
@@ -33,13 +34,14 @@ _LEAST_GAP_S = 60.0
 
 
 @contextmanager
-def opened(settings: Settings) -> Iterator[WorkerDependencies]:
-    """Open the store, and yield everything that working the queue needs."""
+def opened(settings: Settings, plays_ahead: Mapping[str, int] = NOTHING_AHEAD) -> Iterator[WorkerDependencies]:
+    """Open the store, and yield everything that working the queue needs. Between visits, `plays_ahead` are kept."""
     store = Store(settings.database_url)
+    gateway = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root, plays_ahead)
     try:
         yield WorkerDependencies(
             store=store,
-            gateway=AnsibleGateway(settings.inventory, settings.cluster),
+            gateway=gateway,
             pull_image=ImageSource(store, settings),
             collect_images=ImageCollection(store, settings, _start_thread),
             render=Templates(settings.templates).render,
@@ -53,9 +55,11 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
                 settings.slow_after_s,
                 _idle_rules(settings),
                 SuspectRules(settings.suspect_after, settings.suspect_for_s),
+                cancels_impossible=settings.cancel_impossible,
             ),
         )
     finally:
+        gateway.close()
         store.close()
 
 

@@ -14,7 +14,7 @@ from muster.core.model.apps import App
 from muster.core.model.session import Session, kernel_named
 from muster.core.model.token import Token
 from muster.core.usage.report import usage_report
-from muster.core.values.errors import BadInputError, NotFoundError
+from muster.core.values.errors import BadInputError
 from muster.service.agents.agents import AgentOccupancy, Agents
 from muster.service.agents.resources import ClusterResources, visible_gpus
 from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
@@ -22,9 +22,8 @@ from muster.service.folders.measurements import Measurements
 from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.permissions import check_admin, check_may_change, owner_of_new
 from muster.service.identity.tokens import Tokens
-from muster.service.images.commits_under_way import CommitState, CommitsUnderWay, Progressed
-from muster.service.images.known import KnownImage, known_images, named_images
-from muster.service.images.views import CommittedImageView, CommitView, ImagesView
+from muster.service.images.commits_under_way import CommitsUnderWay
+from muster.service.images.owned import OwnedImages
 from muster.service.questions.details import visible_details
 from muster.service.questions.views import (
     DetailsView,
@@ -59,14 +58,14 @@ from muster.service.sessions.views import (
     SubmittedView,
     session_views,
 )
+from muster.service.sessions.warnings import warnings_about
 from muster.service.usage.reports import DEFAULT_SPAN_S, report_keys
 from muster.service.usage.views import CurrentUsagesView, CurrentUsageView, ReportView
 from muster.settings import Settings
 from muster.store.sessions.submissions import Submission, SubmittedBeforeError
 from muster.store.store import Store
 
-if TYPE_CHECKING:  # the Docker SDK and the scheduler load slowly
-    from muster.service.images.commits import Commit
+if TYPE_CHECKING:  # the scheduler loads slowly
     from muster.service.questions.queue import VisibleQueue
     from muster.service.questions.queue_pages import QueuePage
 
@@ -100,6 +99,10 @@ class LocalBackend:
     @property
     def folders(self) -> OwnedFolders:
         return OwnedFolders(self._store, self._settings, self._token, self._measurements)
+
+    @property
+    def images(self) -> OwnedImages:
+        return OwnedImages(self._store, self._settings, self._commits, self._token, self.find)
 
     @property
     def resources(self) -> ClusterResources:
@@ -137,14 +140,16 @@ class LocalBackend:
                 raise KeyUsedError from None
             same = list(self._store.get(earlier.session_ids).values())
             return SubmittedView.of(self._queries.visible(same), {}, again=True)
-        return SubmittedView.of(new, impossible_waits(self._store, self._settings, new, time.time()))
+        impossible = impossible_waits(self._store, self._settings, new, time.time())
+        return SubmittedView.of(new, impossible, warnings=warnings_about(self._store, self._settings, new))
 
     def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRunView:
         """Return what would become of a submit. Raises as `submit`."""
         from muster.service.questions.dry_run import visible_dry_run  # noqa: PLC0415 - the scheduler loads slowly
 
         new = self._preparation.sessions(spec, owner_of_new(self._token, owner, "submits"), count, time.time())
-        return DryRunView.of(visible_dry_run(self._store, self._settings, new, self.sees))
+        answer = visible_dry_run(self._store, self._settings, new, self.sees)
+        return DryRunView.of(answer, warnings_about(self._store, self._settings, new))
 
     def overview(self) -> OverviewView:
         """Return the cluster at a glance: the visible sessions, the queues' heads, free capacity, agents in trouble."""
@@ -232,16 +237,6 @@ class LocalBackend:
         """Return whether nobody has worked the queue for too long, though a session waits or runs."""
         return HeartbeatView.of(unworked_queue(self._store, self._settings))
 
-    def images(self) -> ImagesView:
-        """Return the catalog as the user may see it."""
-        known = known_images(self._store, self._settings, self.user)
-        pulled = self._store.pulled_images.all() if self._token.sees_all else ()
-        return ImagesView.of(known, len(self._store.agents()), pulled)
-
-    def image(self, name: str) -> ImagesView:
-        """Return all versions of NAME, or that of NAME:VERSION, an alias, or a reference. Raises NotFoundError."""
-        return self._images(named_images(known_images(self._store, self._settings, self.user), name))
-
     def gpus(self, labels: Mapping[str, str]) -> GpusView:
         """Return the GPUs of such agents; of others' shares only their sizes."""
         return GpusView(items=[GpuView.of(use) for use in visible_gpus(self._uses(labels), self.sees)])
@@ -262,6 +257,12 @@ class LocalBackend:
         self.check_may_change()
         return self._views(self._commands.restart(references, self.user))
 
+    def extend(self, references: Iterable[str], seconds: int) -> list[SessionView]:
+        """Raises as `SessionCommands.extend`; administrators may add any time."""
+        self.check_may_change()
+        is_bound = not self._token.sees_all
+        return self._views(self._commands.extend(references, seconds, self.user, is_bound=is_bound))
+
     def rename(self, reference: str, name: str) -> SessionView:
         self.check_may_change()
         (view,) = self._views([self._commands.rename(reference, name, self.user)])
@@ -276,60 +277,6 @@ class LocalBackend:
     def open_app_tunnel(self, session: Session, app: App) -> AppTunnel:
         """Open a tunnel to an app of `openable_app`. Raises MusterError."""
         return open_app_tunnel(self._settings, self._store.agents(), session, app)
-
-    def commit(
-        self,
-        reference: str,
-        kernel: str | None,
-        name: str,
-        *,
-        message: str = "",
-        public: bool = False,
-        progressed: Progressed | None = None,
-    ) -> CommittedImageView:
-        """Make an image NAME:TAG of a running kernel (main1 for None) and return it; this may take minutes.
-
-        `begin_commit` does not wait for that. Raises as `begin_commit`, ImageError and AgentUnreachableError.
-        """
-        from muster.service.images.commits import committed  # noqa: PLC0415 - the Docker SDK loads slowly
-
-        planned = self._planned_commit(reference, kernel, name, message=message, public=public)
-        image = committed(self._store, self._settings, planned, progressed or (lambda _done, _total: None))
-        return CommittedImageView.of(image)
-
-    def begin_commit(
-        self, reference: str, kernel: str | None, name: str, *, message: str = "", public: bool = False
-    ) -> CommitView:
-        """Make the same in the background: `commit_state` says how far it has come.
-
-        Raises ScopeError, NotFoundError, BadInputError and NameTakenError for the name, and NotPossibleInStateError for
-        a session that does not run.
-        """
-        from muster.service.images.commits import made_of_claim  # noqa: PLC0415 - the Docker SDK loads slowly
-
-        planned = self._planned_commit(reference, kernel, name, message=message, public=public)
-        self._commits.check_room(self.user)
-        self._store.images.claim(planned.image)
-        begun = self._commits.begin(
-            planned.image, lambda progressed: made_of_claim(self._store, self._settings, planned, progressed)
-        )
-        return CommitView.of(begun)
-
-    def commit_state(self, name: str) -> CommitView:
-        """Return the build state of NAME:TAG. Raises NotFoundError if the user never built it or has removed it."""
-        known = self._commits.find(name)
-        repository, _, tag = name.rpartition(":")
-        image = self._store.images.find(repository, tag)
-        if image is not None and image.is_made:
-            known = CommitState(name, image.owner, image=image)
-        elif image is not None and (known is None or known.state != "making"):
-            # Another process is making it.
-            known = CommitState(name, image.owner)
-        elif image is None and known is not None and known.state == "made":
-            known = None
-        if known is None or self._token.owner_filter not in {None, known.owner}:
-            raise NotFoundError(f"no image {name!r} is being made, or was; see `muster images`")
-        return CommitView.of(known)
 
     def report(
         self,
@@ -466,15 +413,6 @@ class LocalBackend:
         """Raises ScopeError."""
         check_may_change(self._token)
 
-    def _planned_commit(self, reference: str, kernel: str | None, name: str, *, message: str, public: bool) -> "Commit":
-        from muster.service.images.commits import CommitRequest, planned_commit  # noqa: PLC0415 - the Docker SDK loads slowly
-
-        self.check_may_change()
-        request = CommitRequest(kernel, name, message, public)
-        return planned_commit(
-            self._store, self._settings, self.find(reference), request, self.user, of_anybody=self._token.sees_all
-        )
-
     def _submission(self, key: str, spec: Mapping[str, Any], owner: str, count: int) -> Submission:
         request = json.dumps([spec, owner, count], sort_keys=True)
         return Submission(self.user, key, hashlib.sha256(request.encode()).hexdigest(), time.time())
@@ -482,9 +420,6 @@ class LocalBackend:
     def _views(self, changed: Sequence[Session]) -> list[SessionView]:
         """Return the user's views of sessions that they have changed."""
         return session_views(self._queries.visible(changed))
-
-    def _images(self, found: Sequence[KnownImage]) -> ImagesView:
-        return ImagesView.of(found, len(self._store.agents()))
 
     def _uses(self, labels: Mapping[str, str]) -> list[AgentOccupancy]:
         uses = self._agents.in_use()

@@ -344,6 +344,11 @@ class Store:
         with reading(self._engine) as connection:
             return self._reader.of_ids(connection, session_ids)
 
+    def session_revision(self) -> int:
+        """Return a number that each change of a session, or of why one waits, makes larger."""
+        with reading(self._engine) as connection:
+            return value_of(connection, SESSION_REVISION)
+
     def story(self, session_id: str) -> Sequence[StoryLine]:
         query = sa.select(events.c.at, events.c.from_state, events.c.to_state, events.c.reason)
         with reading(self._engine) as connection:

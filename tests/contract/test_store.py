@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, PullProgress, SessionState
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
 from muster.store.database.counters import increment_counter
 from muster.store.database.tables import sessions
@@ -225,6 +226,22 @@ def test_progress_is_kept_while_a_session_is_prepared_only(store):
     store.save_progress("nosuch", ())
     assert only(store, prepared).progress == (PULL,)
     assert only(store, runs).progress == ()
+
+
+def test_each_change_of_a_session_makes_the_revision_larger(store):
+    revisions = [store.session_revision()]
+
+    def note(_done: object) -> None:
+        revisions.append(store.session_revision())
+
+    session = placed_on(make_session(), "a1", state=S.PREPARING)
+    note(store.add([session, waiting := make_session(2)]))
+    note(store.save_progress(session.id, [PULL]))
+    store.snapshot(NOW)
+    note(store.save_waits({waiting.id: Wait(WaitCode.BUSY, "busy")}))
+    note(store.apply([Event(session.id, NOW, S.PREPARING, S.PREPARING, "", {"step": LaunchStep.RELEASING})]))
+    assert revisions == sorted(set(revisions))
+    assert store.session_revision() == revisions[-1]
 
 
 def test_launch_steps_and_requeues_are_read_as_they_were_written(store):

@@ -37,12 +37,13 @@ def test_a_held_session_waits_until_it_is_released(node):
 
 def test_sessions_start_after_those_that_they_depend_on(node):
     first = node.submit(*SMALL, "--name", "prepare", "-c", "sleep 2; exit 3")
-    well = node.submit(*SMALL, "--name", "train", "--after-ok", first, "-c", "true")
     anyway = node.submit(*SMALL, "--name", "report", "--after-any", first, "-c", "true")
+    well = node.run("submit", *SMALL, "--name", "train", "--after-ok", first, "--wait", "-c", "true", check=False)
+    assert well.code == 1
+    assert "train: CANCELLED (it was to start after prepare succeeds, which failed)" in well.err
     node.reaches(anyway, "TERMINATED")
-    assert "which failed" in node.run("why", well).out
     assert node.show(first)["exit_code"] == 3
-    node.run("cancel", well)
+    assert node.run("why", "train").out
 
 
 def test_an_array_runs_so_many_at_a_time_and_each_knows_its_index(node):

@@ -53,11 +53,12 @@ def test_a_container_sees_its_share_and_nothing_changes_that(node: LabControlNod
         "/tools/smi",
         "env -i /tools/smi",
         python(BY_NVIDIA_ML_PY),
-        "env -u LD_LIBRARY_PATH /tools/smi hold 4096 </dev/null",
+        "env LD_LIBRARY_PATH=/opt/muster/driver /tools/smi",
+        "env LD_LIBRARY_PATH=/opt/muster/driver /tools/smi hold 4096 </dev/null",
     ]
-    by_smi, without_environment, by_library, by_cuda = printed(node, "0.5", " && ".join(commands))
+    by_smi, without_environment, by_library, beside_the_driver, by_cuda = printed(node, "0.5", " && ".join(commands))
     assert re.fullmatch(rf"0 GPU-\S+ total {QUARTER} used 0", by_smi)
-    assert without_environment == by_smi
+    assert without_environment == beside_the_driver == by_smi
     assert by_library == f"{QUARTER} {QUARTER}"
     assert by_cuda.endswith(f"total {QUARTER}")
 
@@ -113,16 +114,32 @@ def story(node: LabControlNode, name: str) -> list[str]:
     return [line["reason"] for line in node.show(name)["story"]]
 
 
-# The real driver has to be in the container, so a program that looks for it finds it.
-PASSED_BY = (
-    f"env LD_LIBRARY_PATH=/opt/muster/driver nohup /tools/smi hold {3 << 30} </dev/zero >/tmp/held 2>&1 & sleep 1"
-)
+# The real driver has to be in the container, so a program that takes it by its path has it.
+DRIVER = "LD_PRELOAD=/opt/muster/driver/real-libcuda.so.1"
+
+
+def past_the_libraries(mem_bytes: int) -> str:
+    return f"env {DRIVER} nohup /tools/smi hold {mem_bytes} </dev/zero >/tmp/held 2>&1 & sleep 1"
+
+
+def test_a_program_without_the_libraries_is_reported_though_it_keeps_to_the_share(node: LabControlNode) -> None:
+    name = idle(node, "0.5")
+    node.reaches(name, "RUNNING")
+    node.exec(name, "sh", "-c", f"nohup /tools/smi hold {64 * MIB} </dev/zero >/tmp/held 2>&1 & sleep 1")
+    node.run("pass", "--wait")
+    assert not [line for line in story(node, name) if "without the libraries" in line]
+    node.exec(name, "sh", "-c", past_the_libraries(64 * MIB))
+    node.run("pass", "--wait")
+    (found,) = [line for line in story(node, name) if "without the libraries" in line]
+    pid = re.fullmatch(r"main1 has programs on a GPU .*: process (\d+) in its container", found)
+    assert pid is not None
+    assert "/tools/smi" in node.exec(name, "cat", f"/proc/{pid[1]}/cmdline").out
 
 
 def test_bypassing_the_libraries_is_reported_and_ended_if_the_site_wants_it(node: LabControlNode) -> None:
     name = idle(node, "0.5")
     node.reaches(name, "RUNNING")
-    node.exec(name, "sh", "-c", PASSED_BY)
+    node.exec(name, "sh", "-c", past_the_libraries(3 << 30))
     node.run("pass", "--wait")
     told = [line for line in story(node, name) if "of GPU memory, its share is 2 GiB" in line]
     assert len(told) == 1
@@ -140,7 +157,7 @@ def test_bypassing_the_libraries_is_reported_and_ended_if_the_site_wants_it(node
 
 def test_nothing_starts_where_the_share_would_not_hold(node: LabControlNode) -> None:
     done = node.run(
-        *("submit", *SMALL, "--fgpu", "0.5", "--name", "unsafe", "--env", "LD_LIBRARY_PATH=/opt/muster/driver"),
+        *("submit", *SMALL, "--fgpu", "0.5", "--name", "unsafe", "--env", DRIVER),
         *("--wait", "-c", "echo started"),
         check=False,
     )

@@ -37,7 +37,7 @@ def access(tmp_path, gpu):
         "libraries": {"libcuda.so.1": str(library)},
         "mounts": [
             {"source": str(tmp_path / "tree"), "target": "/opt/muster/fgpu", "read_only": True},
-            {"source": str(driver), "target": "/opt/muster/driver/libcuda.so.1", "read_only": True},
+            {"source": str(driver), "target": "/opt/muster/driver/real-libcuda.so.1", "read_only": True},
         ],
         "env": {"FROM_ACCESS": "yes"},
         "usage": True,
@@ -63,7 +63,7 @@ def test_a_kernel_with_a_part_of_a_gpu_finds_what_caps_it(cluster, gpu, access):
     assert list(first["diff"]["after"]["containers"].values()) == [f"running, generation 1, with 0.25 of {gpu}"]
     script = """
         cat /usr/lib64/libcuda.so.1 /usr/lib/libcuda.so.1 /opt/muster/fgpu/VERSION
-        cat /opt/muster/driver/libcuda.so.1 /run/muster/fgpu
+        cat /opt/muster/driver/real-libcuda.so.1 /run/muster/fgpu
         echo $FROM_ACCESS
         echo x 2>/dev/null >/usr/lib/libcuda.so.1 || echo read-only
         stat -c %a /run/fgpu/usage /run/fgpu/lease/* /run/muster/fgpu

@@ -1,7 +1,8 @@
 /* A process that launches on a pretended GPU through a lease: what test_lease.py runs several of at a time.
 
    lease_user DEVICE TABLE KERNEL SHARE fair|hard|none [start=NS] [run=NS] [kernel=NS[,NS...]] [later=NS]
-              [every=N gap=NS] [threads=N] [least=N] [rank=N rounds=N [pairs]] [fork] [closes]
+              [every=N gap=NS] [threads=N] [least=N] [rank=N rounds=N [pairs]] [fork] [closes] [limit=SHARE]
+              [best-effort]
    DEVICE is a file that all processes on this GPU map; it executes kernels in the order of their launches. `start` is
    an instant of CLOCK_MONOTONIC. With `later`, kernels take so long in the second half of the run. `every` waits for the
    GPU after every N launches and then for `gap`. With `least`, it goes on beyond `run` until so many launches have
@@ -208,8 +209,14 @@ int main(int count, char **arguments)
         return 2;
     device = mmap(NULL, sizeof *device, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (strcmp(arguments[5], "none") != 0) {
-        lease = lease_open(arguments[2], arguments[3], (unsigned)atoi(arguments[4]), strcmp(arguments[5], "hard") == 0,
-                           synchronize, NULL);
+        struct lease_terms terms = {.share_milli = (unsigned)atoi(arguments[4])};
+        terms.limit_milli = strcmp(arguments[5], "hard") == 0 ? terms.share_milli : 0;
+        for (int i = 6; i < count; i++) {
+            unsigned limit = (unsigned)value(arguments[i], "limit");
+            terms.limit_milli = limit != 0 ? limit : terms.limit_milli;
+            terms.best_effort = terms.best_effort || strcmp(arguments[i], "best-effort") == 0;
+        }
+        lease = lease_open(arguments[2], arguments[3], terms, synchronize, NULL);
         if (lease == NULL)
             return 1;
     }

@@ -38,10 +38,10 @@ class Container:
     home: Path
     clock: VirtualClock
 
-    def limit(self, shares: dict[str, int], compute: str = "fair") -> None:
+    def limit(self, shares: dict[str, int | str], compute: str = "fair", more: str = "") -> None:
         gpus = "".join(f"gpu {uuid} {2048 * MIB} {share}\n" for uuid, share in shares.items())
         words = f"version 1\nkernel 6f1c0000-000{self.number}\ncompute {compute}\ncontext_bytes {256 * MIB}\n"
-        (self.home / "limits").write_text(words + gpus)
+        (self.home / "limits").write_text(words + more + gpus)
         (self.home / "state/usage").unlink(missing_ok=True)
         for uuid in shares:
             (self.home / "state/lease" / uuid).touch()
@@ -125,6 +125,38 @@ def test_shares_hold_for_kernels_graphs_and_contexts(containers, fake_driver, cl
         assert shares[uuid] == pytest.approx(wanted, abs=0.01), f"of GPU {fake_driver.uuids().index(uuid)}"
     for process in itertools.chain.from_iterable(running.values()):
         clock.output(process)
+
+
+@pytest.mark.parametrize(
+    ("share", "compute", "most"), [("300 600", "fair", 0.6), ("300 600", "hard", 0.3), ("300 300", "fair", 0.3)]
+)
+def test_a_limit_holds_on_a_gpu_that_nobody_else_uses(containers, fake_driver, clock, share, compute, most):
+    uuid = fake_driver.uuids()[0]
+    containers[0].limit({uuid: share}, compute)
+    process = containers[0].start(0, "work", "kernel", "spin_us_1000", 4500)
+    clock.run_for(SECOND)
+    before = busy(fake_driver, clock, [process], uuid)[0]
+    clock.run_for(3 * SECOND)
+    assert busy(fake_driver, clock, [process], uuid)[0] - before == pytest.approx(most * 3 * SECOND, abs=0.06 * SECOND)
+    clock.output(process)
+
+
+@pytest.mark.parametrize("way", ["kernel", "graph"])
+def test_best_effort_runs_while_guaranteed_containers_do_not(containers, fake_driver, clock, way):
+    uuid = fake_driver.uuids()[0]
+    containers[0].limit({uuid: 100}, more="class guaranteed\n")
+    containers[1].limit({uuid: 900}, more="class best-effort\n")
+    rest = containers[1].start(0, "work", way, "spin_us_200", 6000)
+    clock.run_for(SECOND)
+    alone = busy(fake_driver, clock, [rest], uuid)[0]
+    guaranteed = containers[0].start(0, "work", "kernel", "spin_us_1000", 2000)
+    clock.output(guaranteed)
+    first = busy(fake_driver, clock, [rest], uuid)[0]
+    assert alone >= 0.9 * SECOND
+    assert first - alone <= 0.02 * SECOND
+    clock.run_for(SECOND)
+    assert busy(fake_driver, clock, [rest], uuid)[0] - first >= 0.8 * SECOND
+    clock.output(rest)
 
 
 @pytest.mark.parametrize("way", ["graph", "kernel", "nodes"])

@@ -173,25 +173,47 @@ def test_a_pool_that_was_destroyed_stays_charged_until_its_last_memory_is_free(f
     assert fake_driver.run(script, plain_container.libraries) == [held, held, CAP - CONTEXT, 0]
 
 
+HEAD = "version 1\nkernel k\ncompute fair\ncontext_bytes 0\n"
+# Files that cannot be used, and what the line on stderr says of them.
 BROKEN = {
-    "missing": None,
-    "a directory": "/",
-    "empty": "",
-    "cut off": "version 1\nkernel 6f1c\n",
-    "of another version": "version 2\nkernel k\ncompute fair\ncontext_bytes 0\ngpu GPU-1 2097152 1\n",
-    "an unknown word": "version 1\nkernel k\ncompute fair\ncontext_bytes 0\ngpu GPU-1 2097152 1\ncolour red\n",
-    "words too many": "version 1\nkernel k\ncompute fair\ncontext_bytes 0\ngpu GPU-1 2097152 1 more\n",
-    "no share": "version 1\nkernel k\ncompute fair\ncontext_bytes 0\ngpu GPU-1 2097152\n",
-    "not whole grains": "version 1\nkernel k\ncompute fair\ncontext_bytes 0\ngpu GPU-1 2097153 1\n",
-    "a number that is none": "version 1\nkernel k\ncompute fair\ncontext_bytes 0\ngpu GPU-1 -2097152 1\n",
-    "too big a number": "version 1\nkernel k\ncompute fair\ncontext_bytes 0\ngpu GPU-1 99999999999999999999999 1\n",
-    "a GPU twice": "version 1\nkernel k\ncompute fair\ncontext_bytes 0\ngpu GPU-1 2097152 1\ngpu GPU-1 2097152 1\n",
-    "a compute mode that is none": "version 1\nkernel k\ncompute some\ncontext_bytes 0\ngpu GPU-1 2097152 1\n",
+    "missing": (None, "No such file or directory"),
+    "a directory": ("/", "Is a directory"),
+    "empty": ("", "lacks one of version, kernel, compute, context_bytes"),
+    "cut off": ("version 1\nkernel 6f1c\n", "lacks one of version, kernel, compute, context_bytes"),
+    "no context_bytes": ("version 1\nkernel k\ncompute fair\ngpu GPU-1 2097152 1\n", "lacks one of version, kernel"),
+    "no GPU": (HEAD, "names no GPU"),
+    "not text": (HEAD + "gpu GPU-1 2097152 1\n\0", "is not text"),
+    "too long": (HEAD + "gpu GPU-1 2097152 1\n" + 8192 * " ", "is too long"),
+    "of another version": ("version 2\nkernel k\n", "is of a version that this library does not know"),
+    "a version twice": (HEAD + "version 1\n", "says something twice"),
+    "a kernel twice": (HEAD + "kernel k\n", "says something twice"),
+    "a kernel's id without end": (f"version 1\nkernel {64 * 'k'}\n", "the kernel's id is too long"),
+    "an unknown word": (HEAD + "colour red\n", "has an entry that this library does not know"),
+    "a word without value": (HEAD + "compute\n", "has an entry that is not a name and one value"),
+    "words too many": (HEAD + "gpu GPU-1 2097152 1 2 more\n", "has a line with too many words"),
+    "no share": (HEAD + "gpu GPU-1 2097152\n", "gpu takes a UUID, bytes, a share and perhaps a limit"),
+    "a share of nothing": (HEAD + "gpu GPU-1 2097152 0\n", "the compute share of a gpu is 1 to 1000 thousandths"),
+    "a share above the GPU": (HEAD + "gpu GPU-1 2097152 1001\n", "the compute share of a gpu is 1 to 1000"),
+    "a limit that is none": (HEAD + "gpu GPU-1 2097152 1 more\n", "the compute limit of a gpu is its share or more"),
+    "a limit below the share": (HEAD + "gpu GPU-1 2097152 2 1\n", "the compute limit of a gpu is its share or more"),
+    "a limit above the GPU": (HEAD + "gpu GPU-1 2097152 1 1001\n", "the compute limit of a gpu is its share or more"),
+    "not whole grains": (HEAD + "gpu GPU-1 2097153 1\n", "the memory of a gpu is bytes, a multiple of 2 MiB"),
+    "no memory": (HEAD + "gpu GPU-1 0 1\n", "the memory of a gpu is bytes, a multiple of 2 MiB"),
+    "a number that is none": (HEAD + "gpu GPU-1 -2097152 1\n", "the memory of a gpu is bytes"),
+    "too big a number": (HEAD + "gpu GPU-1 99999999999999999999999 1\n", "the memory of a gpu is bytes"),
+    "context_bytes that are none": ("context_bytes some\n", "context_bytes is bytes"),
+    "a UUID that is none": (HEAD + "gpu 1 2097152 1\n", "gpu needs a UUID"),
+    "a UUID without end": (HEAD + f"gpu GPU-{60 * '1'} 2097152 1\n", "gpu needs a UUID"),
+    "a GPU twice": (HEAD + 2 * "gpu GPU-1 2097152 1\n", "names a GPU twice"),
+    "too many GPUs": (HEAD + "".join(f"gpu GPU-{i} 2097152 1\n" for i in range(17)), "names too many GPUs"),
+    "a compute mode that is none": ("version 1\nkernel k\ncompute some\n", "compute is fair, hard or none"),
+    "a class that is none": (HEAD + "class first\n", "class is guaranteed or best-effort"),
+    "a class twice": (HEAD + "class best-effort\nclass guaranteed\n", "says something twice"),
 }
 
 
-@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
-def test_without_usable_limits_nothing_is_given_and_one_line_says_why(container, text):
+@pytest.mark.parametrize(("text", "problem"), BROKEN.values(), ids=BROKEN.keys())
+def test_without_usable_limits_nothing_is_given_and_one_line_says_why(container, text, problem):
     if text is None or text == "/":
         container.limits.unlink()
     if text == "/":
@@ -201,7 +223,17 @@ def test_without_usable_limits_nothing_is_given_and_one_line_says_why(container,
     process = container.popen("info")
     _, errors = process.communicate(timeout=30)
     first, second = errors.splitlines()
-    assert first.startswith(f"muster fgpu: the GPU limits of this container, {container.limits}, cannot be used (")
+    assert first.startswith(
+        f"muster fgpu: the GPU limits of this container, {container.limits}, cannot be used ({problem}"
+    )
     assert second == f"cuInit(0): CUDA error {NOT_PERMITTED}"
     if text == "/":
         container.limits.rmdir()
+
+
+def test_limits_may_be_as_long_and_as_many_as_they_can_be(container, fake_driver):
+    """With a gap of lines, the longest id and 16 GPUs, of which the last is there."""
+    others = "".join(f"gpu GPU-{i} 2097152 1000 1000\n" for i in range(15))
+    text = f"version 1\nkernel {63 * 'k'}\n\ncompute none\ncontext_bytes 0\nclass guaranteed\n{others}"
+    container.write_limits(f"{text}gpu {fake_driver.uuids()[0]} 2097152 1\n".ljust(8191))
+    assert container.client("info")["total"] == 2 * MIB

@@ -49,6 +49,8 @@ def specs(draw: st.DrawFn) -> SessionSpec:
     script = draw(st.just("#!/bin/sh\ntrue\n")) if command is None and draw(st.booleans()) else None
     is_batch = command is not None or script is not None
     gpu = draw(st.integers(0, 3))
+    fgpu = 0 if gpu else draw(st.sampled_from((0, "0.25", 1, "3.5")))
+    best_effort = draw(st.booleans()) if fgpu else False
     mounted = draw(mounts())
     written_to = [mount["target"] for mount in mounted if not mount["read_only"]]
     log_file = st.none() | st.sampled_from([f"{target}/%x-%3a.log" for target in (*written_to, f"{HOME}/.logs")])
@@ -69,7 +71,9 @@ def specs(draw: st.DrawFn) -> SessionSpec:
             "shm": draw(st.sampled_from(("64M", 0, "1K"))),
             "disk": draw(st.sampled_from((None, "1M", "1.5GiB", 1 << 40))),
             "gpu": gpu,
-            "fgpu": 0 if gpu else draw(st.sampled_from((0, "0.25", 1, "3.5"))),
+            "fgpu": fgpu,
+            "fgpu_limit": draw(st.sampled_from((None, "3.5", 4))) if fgpu and not best_effort else None,
+            "best_effort": best_effort,
             "env": draw(st.dictionaries(names, texts(), max_size=3)),
             "mounts": mounted,
             "priority": draw(st.integers(0, 100)),

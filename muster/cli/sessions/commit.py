@@ -47,7 +47,7 @@ def commit(reference: str, name: str, message: str, public: bool, copies: bool, 
         if copies:
             raise BadInputError("--sync: it needs the control node; leave it out, and agents get the image when needed")
         with opened_backend() as backend:
-            image = backend.commit(
+            image = backend.images.commit(
                 *(session, kernel, name),
                 message=message,
                 public=public,

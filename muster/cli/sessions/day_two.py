@@ -1,4 +1,4 @@
-"""`rename`, `restart`."""
+"""`rename`, `extend`, `restart`."""
 
 import click
 
@@ -8,6 +8,8 @@ from muster.cli.output import print_json
 from muster.cli.progress import follow
 from muster.cli.sessions.rows import print_states
 from muster.core.model.session import SessionState
+from muster.core.values.errors import BadInputError
+from muster.core.values.units import format_duration, parse_duration, timestamp
 
 
 @click.command()
@@ -26,6 +28,31 @@ def rename(reference: str, name: str, as_json: bool) -> None:
         print_json(renamed)
     else:
         click.echo(f"{renamed.id} is called {renamed.name}")
+
+
+@click.command()
+@click.argument("reference", metavar="SESSION", shell_complete=complete_session)
+@click.argument("time", metavar="TIME")
+@json_option
+def extend(reference: str, time: str, as_json: bool) -> None:
+    """Give a running session more time.
+
+    TIME is added to its time limit: 30 (minutes), 30m, 2h or 1-12:00:00. By the name of an array all of it that runs.
+    Sites bound what users may add; administrators may add any time.
+    """
+    try:
+        seconds = parse_duration(time)
+    except ValueError as error:
+        raise BadInputError(f"TIME: {error}; write 30m or 2h, for example") from None
+    with opened_backend() as backend:
+        extended = backend.extend([reference], seconds)
+        note_sessions(extended)
+    if as_json:
+        print_json(extended)
+        return
+    for session in extended:
+        ends = timestamp((session.started_at or 0.0) + (session.time_limit_s or 0))
+        click.echo(f"{session.name} may run for {format_duration(session.time_limit_s or 0)}, until {ends}")
 
 
 @click.command()

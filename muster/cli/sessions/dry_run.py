@@ -1,5 +1,7 @@
 """`submit --dry-run`: what would become of sessions, without queueing them."""
 
+from collections.abc import Iterable
+
 import click
 
 from muster.cli.output import print_json
@@ -22,10 +24,16 @@ def print_dry_run(dry_run: DryRunView, *, as_json: bool) -> int:
         if len(items) > 1 and dry_run.unworked is None:
             click.echo(f"{sum(item.starts_now for item in items)} of {len(items)} sessions would start now")
     if dry_run.unworked is not None:
-        click.echo(f"muster: warning: {dry_run.unworked}", err=True)
+        print_warnings([dry_run.unworked])
+    print_warnings(dry_run.warnings)
     if any(item.never_starts for item in items):
         return NEVER
     return STARTS if all(item.starts_now for item in items) else WAITS
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        click.echo(f"muster: warning: {warning}", err=True)
 
 
 def _print_item(item: DryRunItemView, dry_run: DryRunView) -> None:

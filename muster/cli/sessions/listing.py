@@ -12,7 +12,7 @@ from muster.cli.sessions.rows import SESSION_HEADERS, session_rows
 from muster.core.model.apps import AppState
 from muster.core.model.session import SessionState
 from muster.core.values.slots import format_slots
-from muster.core.values.units import format_bytes, timestamp
+from muster.core.values.units import format_bytes, format_duration, parse_duration, timestamp
 from muster.service.questions.views import DependencyView, DetailsView
 from muster.service.reach.views import SessionAppView
 from muster.service.sessions.queries import SessionQuery
@@ -58,6 +58,17 @@ def show(session: str, as_json: bool) -> None:
     _print_story(details.story)
 
 
+def _time_limit(session: DetailsView) -> str | None:
+    """Return the limit with what was added to it, and when it is reached."""
+    limit, submitted = session.time_limit_s, parse_duration(session.spec["time_limit"] or "1s")
+    if limit is None:
+        return None
+    added = f" (extended by {format_duration(limit - submitted)})" if limit > submitted else ""
+    runs = session.started_at is not None and session.state is SessionState.RUNNING
+    ends = f", ends at {timestamp((session.started_at or 0.0) + limit)}" if runs else ""
+    return f"{format_duration(limit)}{added}{ends}"
+
+
 def _print_session(session: DetailsView) -> None:
     spec = session.spec
     facts = {
@@ -74,6 +85,7 @@ def _print_session(session: DetailsView) -> None:
         "Cluster": f"{session.cluster_size} kernels, {session.cluster_mode}",
         "Resources": format_slots(session.slots),
         "Disk limit": f"{format_bytes(spec['disk'])} in each kernel" if spec["disk"] else None,
+        "Time limit": _time_limit(session),
         "Command": spec["command"],
         "Folders": ", ".join(f"{f.owner}/{f.name}:{f.target}{':ro' if f.read_only else ''}" for f in session.folders),
         "Own values": ", ".join(session.overridden_env),

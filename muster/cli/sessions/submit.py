@@ -14,7 +14,7 @@ from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import json_option, opened_backend
 from muster.cli.output import print_json
 from muster.cli.progress import follow
-from muster.cli.sessions.dry_run import print_dry_run
+from muster.cli.sessions.dry_run import print_dry_run, print_warnings
 from muster.cli.sessions.rows import name_of
 from muster.cli.sessions.slurm_scripts import drop_lost_logs, from_sbatch_lines
 from muster.cli.sessions.spec_files import variables_of, with_texts
@@ -171,6 +171,7 @@ def submit(
         note_sessions(submitted)
         if not (as_json and wait):
             _announce(submitted, quiet=quiet, as_json=as_json)
+        print_warnings(done.warnings)
         _warn([(session, impossible[session.id]) for session in submitted if session.id in impossible])
         if wait:
             reached = _reached_batch if submitted[0].type == "batch" else _reached_interactive

@@ -16,31 +16,37 @@ MPS_PIPES = "/run/muster-mps/pipe"
 MPS_SHM = "/run/muster-mps/shm"
 LIMITS_FILE = "fgpu"
 _DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-_REAL_LIBRARIES = tuple(f"{DRIVER_TREE}/{name}" for name in _DRIVER_LIBRARIES)
+# Under other names than its own, so that no loader finds the driver in that folder.
+_REAL_LIBRARIES = tuple(f"{DRIVER_TREE}/real-{name}" for name in _DRIVER_LIBRARIES)
 # The driver maps memory in pages of this size: a finer cap could not be used up.
 _PAGE_BYTES = 2 << 20
-_WHOLE_MILLI = 1000
+WHOLE_MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A share of one physical GPU: memory in bytes, compute in thousandths of the GPU. `context_bytes`: what a context
-    costs there by measurement.
+    costs there by measurement. `limit`: the most of its compute, in thousandths; None: all that others leave.
     """
 
     uuid: str
     mem_bytes: int
     compute: int
     context_bytes: int | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A kernel's parts of shared GPUs, one or more, and whether it has whole GPUs beside them."""
+    """A kernel's parts of shared GPUs, one or more, and whether it has whole GPUs beside them.
+
+    `best_effort`: it computes only while those do not to whom compute is guaranteed.
+    """
 
     kernel_id: str
     parts: tuple[Part, ...]
     beside_whole: bool
+    best_effort: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ def quantise(mem_bytes: int, amount: int, capacity: int) -> tuple[int, int]:
     A share has some compute, however small it is.
     """
     cap = mem_bytes * amount // capacity
-    return cap - cap % _PAGE_BYTES, max(1, _WHOLE_MILLI * amount // capacity)
+    return cap - cap % _PAGE_BYTES, max(1, WHOLE_MILLI * amount // capacity)
 
 
 class Shim:
@@ -135,7 +141,10 @@ class Mps:
         }
         if not shared.beside_whole:
             # It holds for all devices of a process: a whole GPU would be slowed down too.
-            env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, min(part.compute for part in shared.parts) // 10))
+            most = min(part.limit or part.compute for part in shared.parts)
+            env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, most // 10))
+        if shared.best_effort:
+            env["CUDA_MPS_CLIENT_PRIORITY"] = "1"  # below normal
         # Server and clients also meet in their /dev/shm.
         meeting_places = Mount(MPS_PIPES, MPS_PIPES, False), Mount(MPS_SHM, "/dev/shm", False)  # noqa: S108
         return replace(shim, mounts=(*shim.mounts, *meeting_places), env=env)
@@ -181,7 +190,8 @@ def capped(shared: Shared, attributes: AgentAttributes, compute: FgpuCompute) ->
         f"kernel {shared.kernel_id}",
         f"compute {compute}",
         f"context_bytes {max(measured, default=attributes.fgpu_context_bytes)}",
-        *[f"gpu {part.uuid} {part.mem_bytes} {part.compute}" for part in shared.parts],
+        *(["class best-effort"] if shared.best_effort else []),
+        *[f"gpu {part.uuid} {part.mem_bytes} {part.compute}{_limit(part)}" for part in shared.parts],
     ]
     return Delta(
         libraries={name: f"{FGPU_TREE}/lib/{name}" for name in _DRIVER_LIBRARIES},
@@ -191,6 +201,10 @@ def capped(shared: Shared, attributes: AgentAttributes, compute: FgpuCompute) ->
         usage=True,
         leases=() if compute is FgpuCompute.NONE else tuple(part.uuid for part in shared.parts),
     )
+
+
+def _limit(part: Part) -> str:
+    return "" if part.limit is None else f" {part.limit}"
 
 
 SHIM = Shim()

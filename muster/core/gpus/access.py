@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from muster.contract.manifest import DevicesEntry, GpuAccessEntry, GpuEntry, HostMountEntry
-from muster.core.agents.agent import Agent
+from muster.core.agents.agent import Agent, Gpu
 from muster.core.agents.agent_attributes import AgentAttributes, FgpuDevices
-from muster.core.agents.gpu_providers import PROVIDERS, Delta, Part, Shared, quantise
+from muster.core.agents.gpu_providers import PROVIDERS, WHOLE_MILLI, Delta, Part, Shared, quantise
 from muster.core.model.session import GpuShare, Kernel
+from muster.core.spec.session_spec import SessionSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +20,20 @@ class GpuAccess:
     files: Mapping[str, str]
 
 
-def gpu_access(agent: Agent, kernel: Kernel) -> GpuAccess:
+def gpu_access(agent: Agent, kernel: Kernel, spec: SessionSpec) -> GpuAccess:
+    """Return what a kernel gets of the agent's GPUs; its session's spec says on what terms."""
     gpus = kernel_gpus(agent, kernel)
     if not gpus:
         return GpuAccess((), None, {})
     attributes = agent.attributes
-    costs = {gpu.uuid: gpu.context_bytes for gpu in agent.gpus}
-    parts = tuple(Part(g.uuid, g.mem_bytes, g.compute or 0, costs.get(g.uuid)) for g in gpus if g.mem_bytes is not None)
-    shared = Shared(kernel.id, parts, beside_whole=len(parts) < len(gpus))
+    by_uuid = {gpu.uuid: gpu for gpu in agent.gpus}
+    more = 0 if spec.fgpu_limit is None else max(0, spec.fgpu_limit - kernel.slots.fgpu)
+    parts = tuple(
+        _part(gpu, gpu.mem_bytes, by_uuid.get(gpu.uuid), None if spec.fgpu_limit is None else more)
+        for gpu in gpus
+        if gpu.mem_bytes is not None
+    )
+    shared = Shared(kernel.id, parts, beside_whole=len(parts) < len(gpus), best_effort=spec.best_effort)
     delta = PROVIDERS[attributes.fgpu_provider].delta(shared, attributes) if parts else Delta()
     access = GpuAccessEntry(
         devices=_devices(gpus, attributes),
@@ -37,6 +44,19 @@ def gpu_access(agent: Agent, kernel: Kernel) -> GpuAccess:
         leases=delta.leases,
     )
     return GpuAccess(gpus, access, delta.files)
+
+
+def _part(entry: GpuEntry, mem_bytes: int, gpu: Gpu | None, more: int | None) -> Part:
+    """Return a part whose limit is `more` thousandths of a unit above it; None: it has no limit."""
+    compute = entry.compute or 0
+    limit = None if more is None or gpu is None else compute + WHOLE_MILLI * more // gpu.capacity
+    return Part(
+        entry.uuid,
+        mem_bytes,
+        compute,
+        context_bytes=gpu.context_bytes if gpu else None,
+        limit=limit if limit is not None and limit < WHOLE_MILLI else None,
+    )
 
 
 def kernel_gpus(agent: Agent, kernel: Kernel) -> tuple[GpuEntry, ...]:

@@ -14,6 +14,7 @@ from muster.core.values.units import spell_bytes
 
 # NVML counts what the driver needs for a process as well, of which the libraries charge a calibrated estimate.
 TOLERANCE_BYTES = 64 << 20
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ def gpu_findings(session: Session, reports: Reports, agents: Mapping[str, Agent]
         agent = agents.get(kernel.allocation.agent_id) if kernel.allocation else None
         ends = agent is not None and agent.attributes.fgpu_over_cap is FgpuOverCap.END
         finding = _other_gpus(kernel, entry.gpus) or _over_share(kernel, entry.gpus, ends=ends)
+        finding = finding or _uncapped(kernel, entry.uncapped, ends=ends)
         finding = finding or _in_quarantine(kernel, agent)
         if finding or all(gpu.used_bytes is not None for gpu in _capped(entry.gpus)):
             found[kernel.id] = finding
@@ -92,6 +94,13 @@ def _over_share(kernel: Kernel, gpus: Sequence[KernelGpuReport], *, ends: bool) 
             problem = f"{topic}{spell_bytes(used)} of GPU memory, its share is {spell_bytes(cap)}"
             return GpuFinding(problem, topic, ends)
     return None
+
+
+def _uncapped(kernel: Kernel, pids: Sequence[int], *, ends: bool) -> GpuFinding | None:
+    if not pids:
+        return None
+    topic = f"{kernel.name} has programs on a GPU without the libraries that cap its share: "
+    return GpuFinding(f"{topic}process {' and '.join(map(str, pids[:_MOST_NAMED]))} in its container", topic, ends)
 
 
 def _capped(gpus: Sequence[KernelGpuReport]) -> list[KernelGpuReport]:

@@ -217,7 +217,7 @@ def _kernel(
     files: Files,
 ) -> LaunchedKernel:
     uid, gid = policy.uid_of(session.owner), policy.gid_of(session.owner)
-    gpus = gpu_access(agent, kernel)
+    gpus = gpu_access(agent, kernel, session.spec)
     host_ip = agent.connection.publish_address
     sshd = PublishEntry(container_port=policy.sshd_port, host_ip=host_ip, host_port=policy.ssh_port_range)
     return LaunchedKernel(
@@ -248,11 +248,12 @@ def _kernel(
 def _files(
     session: Session, kernel: Kernel, agent: Agent, keys: KeyPair, policy: LaunchPolicy, render: Render
 ) -> Files:
+    gpu_files = gpu_access(agent, kernel, session.spec).files
     return {
         **_login_files(session, kernel, keys, policy, render),
         **app_files(session, kernel, keys.private, policy.runtime_path, render),
         **startup_files(session, kernel, keys.secrets),
-        **{name: FileEntry(content=text, mode="0444") for name, text in gpu_access(agent, kernel).files.items()},
+        **{name: FileEntry(content=text, mode="0444") for name, text in gpu_files.items()},
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle import observation, transitions
 from muster.core.lifecycle.applied import applied
+from muster.core.lifecycle.dependencies import cancel_impossible
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.outcomes import record
 from muster.core.lifecycle.transitions import Event
@@ -31,7 +32,9 @@ def conclude(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[tupl
 def _conclude_once(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[list[Event], Ledger]:
     """Return at most one event for each session."""
     events = [*transitions.lose(snapshot), *transitions.take_back(snapshot), *observation.observe(snapshot, {})]
-    events += transitions.retry_at_once(snapshot)
+    impossible = cancel_impossible(snapshot) if rules.cancels_impossible else []
+    cancelled = {event.session_id for event in impossible}
+    events += [*impossible, *(e for e in transitions.retry_at_once(snapshot) if e.session_id not in cancelled)]
     events += ledger.usage.events(snapshot, rules.idle_rules, {event.session_id for event in events})
     decided = {event.session_id for event in events}
     agents = {agent.id: agent for agent in snapshot.agents}

@@ -90,7 +90,7 @@ def ends(session: Session, uses: Mapping[str, KernelUsage], rules: IdleRules, no
     if session.warned_at is not None:
         reason = "it is in use again" if idle is None else "it is not idle for as long as it was"
         return transition(session, _S.RUNNING, reason, now, notice=None, warned_at=None)
-    limit = session.spec.time_limit
+    limit = session.time_limit
     if limit is None or session.started_at is None or session.notice is not None:
         return None
     at = session.started_at + limit

@@ -23,12 +23,16 @@ _LIVE = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 @dataclass(frozen=True, slots=True)
 class TurnRules:
-    """The site's settings for turns: when an agent is slow, lost or suspect, and when a session is idle."""
+    """The site's settings for turns: when an agent is slow, lost or suspect, and when a session is idle.
+
+    `cancels_impossible`: sessions whose dependency failed are cancelled, and do not wait until somebody cancels them.
+    """
 
     lost_after_s: float
     slow_after_s: float
     idle_rules: IdleRulesOf = lambda _resource_group: IdleRules()
     suspects: SuspectRules = field(default_factory=SuspectRules)
+    cancels_impossible: bool = True
 
 
 @dataclass(frozen=True, slots=True)

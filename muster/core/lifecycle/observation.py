@@ -256,7 +256,7 @@ def _over_disk_limit(session: Session, reports: Reports) -> Iterator[str]:
 
 
 def _time_is_up(session: Session, now: float) -> _End | None:
-    limit = session.spec.time_limit
+    limit = session.time_limit
     if limit is None or session.started_at is None or now < session.started_at + limit:
         return None
     return _End(f"its time limit of {format_duration(limit)} is reached", Result.FAILURE)

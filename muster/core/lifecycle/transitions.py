@@ -13,6 +13,7 @@ from muster.core.model.plan import Plan
 from muster.core.model.session import GpuShare, Kernel, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
+from muster.core.values.units import format_duration
 
 _S = SessionState
 TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
@@ -345,6 +346,16 @@ def restart(session: Session, by: str, now: float) -> Event:
         raise IllegalTransitionError(f"session {session.name} is {session.state}; only a RUNNING one can be restarted")
     step = LaunchStep.RESTARTING
     return transition(session, _S.TERMINATING, f"restarted by {by}", now, step=step, progress=())
+
+
+def extend(session: Session, seconds: int, by: str, now: float) -> Event:
+    """Return RUNNING → RUNNING with so much more time. A warning of the earlier end is withdrawn."""
+    extended = replace(session, extended_s=session.extended_s + seconds)
+    limit = format_duration(extended.time_limit or 0)
+    reason = f"extended by {format_duration(seconds)} by {by}: its time limit is {limit}"
+    notice = {} if session.warned_at is not None else {"notice": None}
+    event = transition(session, _S.RUNNING, reason, now, extended_s=extended.extended_s, **notice)
+    return replace(event, expects={"extended_s": session.extended_s})
 
 
 def _launched_again(session: Session, now: float) -> Event:

@@ -127,6 +127,7 @@ class Session:
     The sessions of one array share an `array_id`. `stranded_on` names the agents that it ran on when it lost one,
     `failed_on` those on which its launches have failed since it last ran.
     `notice` is the text that its users are shown before its end, `warned_at` when one said that it is idle.
+    `extended_s` is what users have added to its time limit.
     """
 
     id: str
@@ -158,6 +159,7 @@ class Session:
     failed_on: tuple[str, ...] = ()
     notice: str | None = None
     warned_at: float | None = None
+    extended_s: int = 0
     folders: tuple[MountedFolder, ...] = ()
 
     @property
@@ -168,6 +170,15 @@ class Session:
     def array_name(self) -> str | None:
         """Return what the sessions of its array are called without their indexes."""
         return None if self.array_index is None else self.name.removesuffix(f"-{self.array_index}")
+
+    @property
+    def time_limit(self) -> int | None:
+        """Return the seconds that it may run, with what was added since it was submitted."""
+        return None if self.spec.time_limit is None else self.spec.time_limit + self.extended_s
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state is SessionState.TERMINATED and self.result is Result.SUCCESS
 
     @property
     def ends_for_good(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from muster.core.model.policy import Limits
-from muster.core.model.session import FINAL, Result, Session, SessionState
+from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import LimitHit, LimitKind, Wait, WaitCode
 from muster.core.scheduling.closures import Closures
@@ -120,7 +120,7 @@ class Admission:
         if unknown:
             message = f"it waits for session {unknown[0]}, which does not exist; submit it again without that"
             return Wait(WaitCode.NEVER_RUNS, message, waits_for=tuple(unknown))
-        failed = [s for s in map(self._by_id.__getitem__, after_ok) if s.state in FINAL and not _ended_well(s)]
+        failed = [s for s in map(self._by_id.__getitem__, after_ok) if s.state in FINAL and not s.succeeded]
         if not failed:
             return None
         how = "was cancelled" if failed[0].state is SessionState.CANCELLED else "failed"
@@ -162,10 +162,6 @@ def _array_is_full(placed: int, most: int) -> Wait:
     hit = LimitHit(LimitKind.ARRAY, "", "sessions", most, placed, 1)
     message = f"{placed} {'session' if placed == 1 else 'sessions'} of its array run, and {most} may run at a time"
     return Wait(WaitCode.ARRAY, message, limit=hit)
-
-
-def _ended_well(session: Session) -> bool:
-    return session.state is SessionState.TERMINATED and session.result is Result.SUCCESS
 
 
 def _names(sessions: Sequence[Session]) -> str:

@@ -63,7 +63,7 @@ class Closures:
         return Wait(WaitCode.WINDOW, message, filtered=dict(filtered), until=until)
 
     def _closed(self, session: Session) -> _Closed:
-        limit = session.spec.time_limit
+        limit = session.time_limit
         begun = len(self._begins) if limit is None else bisect_left(self._begins, self._snapshot.now + limit)
         group, admitting = session.spec.resource_group, self._admitting_windows(session)
         avoided = self._avoided(session) if session.failed_on else _NO_AGENTS

@@ -53,10 +53,10 @@ def end_of(session: Session, now: float) -> float:
     restarting = session.step is LaunchStep.RESTARTING
     if session.state is SessionState.TERMINATING and not restarting:
         return now
-    if session.spec.time_limit is None:
+    if session.time_limit is None:
         return math.inf
     began = now if session.started_at is None or restarting else session.started_at
-    return max(now, began + session.spec.time_limit)
+    return max(now, began + session.time_limit)
 
 
 def holder(session: Session, now: float) -> Holder:

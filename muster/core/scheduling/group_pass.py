@@ -351,7 +351,7 @@ class GroupPass:
     def _endless(self) -> int:
         """Return how many sessions run in the group, or start in it now, without a time limit."""
         stays = (session for session in self._placed if session.id not in self._leaving)
-        return sum(session.spec.time_limit is None for session in (*stays, *self._starting))
+        return sum(session.time_limit is None for session in (*stays, *self._starting))
 
     def _estimate(self, head: _Head) -> None:
         starts = self._future.estimates(self._first, backfill=self._policy.backfill)

@@ -156,7 +156,7 @@ def _is_the_same(one: Snapshot, other: Snapshot) -> bool:
 
 def _next_change(snapshot: Snapshot) -> float:
     """Return when time alone makes a difference; `now` where it always does."""
-    if any(session.spec.time_limit is not None and session.started_at is None for session in snapshot.placed):
+    if any(session.time_limit is not None and session.started_at is None for session in snapshot.placed):
         return snapshot.now
     ends = (end for session in snapshot.placed if (end := end_of(session, snapshot.now)) > snapshot.now)
     return min((*moments(snapshot), *ends), default=math.inf)

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from muster.core.spec.apps import AppFields
 from muster.core.spec.base import LEFT_OUT, MAX_ARGUMENT_BYTES, Argument, Bounds, SpecModel, flag
+from muster.core.spec.gpu_classes import GpuClassFields
 from muster.core.spec.idle import IdleFields
 from muster.core.spec.log_files import LogFields
 from muster.core.spec.scheduling import SchedulingFields
@@ -131,7 +132,7 @@ class RoleSpec(SpecModel):
         return value
 
 
-class SessionSpec(AppFields, FolderFields, IdleFields, LogFields, SchedulingFields, StartupFields):
+class SessionSpec(AppFields, FolderFields, GpuClassFields, IdleFields, LogFields, SchedulingFields, StartupFields):
     """The spec that a user submits."""
 
     NAMELESS: ClassVar[str] = ""
@@ -303,6 +304,8 @@ class SessionSpec(AppFields, FolderFields, IdleFields, LogFields, SchedulingFiel
         yield size, self._size_errors()
         yield {"tasks", *size}, self._task_errors()
         yield {"cpu", "mem", "shm", "gpu", "fgpu", *size}, self._resource_errors()
+        classes = {"fgpu_limit", "best_effort"}
+        yield {"gpu", "fgpu", *classes, *size}, self._class_errors(role.slots for role in self.kernel_roles())
         yield {"agents", "exclude_agents"}, self._constraint_errors()
         yield {"no_idle_check", "idle_timeout"}, self._idle_errors()
         yield {"apps", "publish"}, self._app_errors()

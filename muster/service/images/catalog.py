@@ -61,6 +61,16 @@ def with_catalog_images(spec: SessionSpec, settings: Settings, store: Store, own
     return with_images(spec, choosing, settings.default_image)
 
 
+def unknown_images(settings: Settings, store: Store, references: Iterable[str]) -> list[str]:
+    """Return those of the references that neither the catalog names nor any agent holds; none without agents."""
+    agents = store.agents()
+    if not agents:
+        return []
+    named = {familiar(version.reference) for version in whole_catalog(settings, store)}
+    named |= {tag for agent in agents for tag in tags_on(agent.report.images)}
+    return [reference for reference in dict.fromkeys(references) if familiar(reference) not in named]
+
+
 def is_the_sites(settings: Settings, reference: str) -> bool:
     """Return whether the site's file has this reference, or it is the default image. Raises SettingsError."""
     references = [version.reference for version in load_catalog(settings.catalog).versions]

@@ -286,9 +286,10 @@ class DryRunView(View):
     unworked: str | None = Field(description="what is wrong, if nobody works the queue: then nothing starts now")
     gpu_indexes: dict[str, int] = Field(description="by uuid, indexes of the GPUs that they would get")
     names: dict[str, str] = Field(description="by id, names of the sessions that they would wait for")
+    warnings: list[str] = Field(description="what may go wrong, such as an image that nobody knows; a line each")
 
     @classmethod
-    def of(cls, dry_run: "DryRun") -> Self:
+    def of(cls, dry_run: "DryRun", warnings: Iterable[str] = ()) -> Self:
         unworked = dry_run.unworked
         items = [DryRunItemView.of(answer, is_worked=unworked is None) for answer in dry_run.answers]
         uuids = {share.uuid for item in items for kernel in item.kernels for share in kernel.gpus}
@@ -298,4 +299,5 @@ class DryRunView(View):
             unworked=unworked.text if unworked else None,
             gpu_indexes={uuid: index for uuid, index in dry_run.gpu_indexes.items() if uuid in uuids},
             names={key: name for key, name in dry_run.names.items() if key in waited_for},
+            warnings=list(warnings),
         )

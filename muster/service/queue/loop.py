@@ -201,9 +201,9 @@ class QueueLoop:
         """Return the seconds until the clock alone brings something. What is overdue waits for the next observation."""
         snapshot, now = self._worker.snapshot, self._shell.clock()
         limits = [
-            session.started_at + session.spec.time_limit
+            session.started_at + session.time_limit
             for session in snapshot.placed
-            if session.state is SessionState.RUNNING and session.started_at and session.spec.time_limit
+            if session.state is SessionState.RUNNING and session.started_at and session.time_limit
         ]
         verdicts = verdict_times(snapshot, self._shell.rules)
         times = (*moments(snapshot), *limits, *verdicts, self._worker.ledger.paused_until)

@@ -10,11 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from muster.ansible_gateway.layout import ansible_root
 from muster.core.model.policy import GroupPolicy, Order, PlacementPolicy, QueueView, SchedulingPolicy
 from muster.core.model.session import Session
 from muster.core.values.errors import SettingsError
 from muster.settings import Scheduling, Settings
+from muster.shipped_files import scheduler_plugin, scheduler_plugin_names
 
 SITE_PLUGINS = Path("/etc/muster/scheduler")
 _KEPT = 64
@@ -92,13 +92,11 @@ class _Guarded:
 
 def _path(name: str, site: Path) -> Path:
     """Return the plugin's path; the site's own wins."""
-    directories = (site, ansible_root() / "plugins" / "scheduler")
-    for directory in directories:
-        path = directory / f"{name}.py"
-        if path.is_file():
-            return path
-    names = sorted({path.stem for directory in directories for path in directory.glob("*.py")})
-    raise SettingsError(f"there is no scheduler plugin {name!r}; write one of {', '.join(names)}, or {site}/{name}.py")
+    path = scheduler_plugin(name, site)
+    if path is None:
+        names = ", ".join(scheduler_plugin_names(site))
+        raise SettingsError(f"there is no scheduler plugin {name!r}; write one of {names}, or {site}/{name}.py")
+    return path
 
 
 def _content(path: Path) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from muster.core.scheduling.limits import pending_refusal
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.service.identity.owner_uids import check_uid
+from muster.service.sessions.extension import check_extension
 from muster.service.sessions.preparation import SessionPreparation
 from muster.service.sessions.scope import SessionScope
 from muster.service.wake import wake
@@ -37,7 +38,7 @@ class SessionCommands:
         Raises as `SessionPreparation.sessions`, NameTakenError, SubmittedBeforeError where the submission was done
         already, and BadInputError where a limit refuses them.
         """
-        new = self._preparation.sessions(spec, owner, count, self._clock())
+        new = self._preparation.sessions(spec, owner, count, self._clock(), asks_agents=True)
         pending = self._store.search(states=[SessionState.PENDING])
         refusal = pending_refusal(self._settings.limits.limits(), pending, new)
         if refusal is not None:
@@ -95,7 +96,24 @@ class SessionCommands:
                 return None
             return transitions.restart(session, by, now)
 
-        return self._changed([_running(same) for same in self._found(references)], restart)
+        return self._changed([_running(same, "restarted") for same in self._found(references)], restart)
+
+    def extend(self, references: Iterable[str], seconds: int, by: str, *, is_bound: bool = False) -> list[Session]:
+        """Add time to the limits of running sessions; of an array of those that run.
+
+        With `is_bound`, what the site lets users add is the most. Raises as `terminate`, and as `check_extension`.
+        """
+        found = [_running(same, "extended") for same in self._found(references)]
+        ids = list(dict.fromkeys(session.id for same in found for session in same))
+        left = set(ids)
+
+        def extend(session: Session, now: float) -> Event | None:
+            if session.id not in left or session.state is not SessionState.RUNNING:
+                return None
+            check_extension(session, seconds, self._settings, is_bound=is_bound)
+            return transitions.extend(session, seconds, by, now)
+
+        return self._changed(found, extend, lambda event: left.discard(event.session_id))
 
     def rename(self, reference: str, name: str, by: str) -> Session:
         """Rename a session and return it. Raises BadInputError, NameTakenError and NotPossibleInStateError."""
@@ -117,9 +135,15 @@ class SessionCommands:
         return [self._store.find_all(reference, self._visible_owner) for reference in references]
 
     def _changed(
-        self, found: Iterable[Sequence[Session]], change: Callable[[Session, float], Event | None]
+        self,
+        found: Iterable[Sequence[Session]],
+        change: Callable[[Session, float], Event | None],
+        changed: Callable[[Event], None] = lambda _event: None,
     ) -> list[Session]:
-        """Apply to each session the event that `change` makes of it, and return them as they are then."""
+        """Apply to each session the event that `change` makes of it, and return them as they are then.
+
+        `changed` gets each event that was applied. `change` returns None for a session that is as it shall be.
+        """
         ids = list(dict.fromkeys(session.id for same in found for session in same))
         # A pass may change a session between our read and our change. Then we read it again.
         for _ in range(_TRIES):
@@ -129,7 +153,8 @@ class SessionCommands:
             if not events:
                 wake(self._settings, self._store)
                 return [by_id[key] for key in ids]
-            self._store.apply(events)
+            for event in self._store.apply(events):
+                changed(event)
         raise NotPossibleInStateError("the sessions keep changing; try again")
 
 
@@ -148,11 +173,11 @@ def _pending(same: Sequence[Session], what: str, *, or_ended: bool = False) -> S
     )
 
 
-def _running(same: Sequence[Session]) -> Sequence[Session]:
+def _running(same: Sequence[Session], what: str) -> Sequence[Session]:
     """Return those that run or are being restarted. Raises NotPossibleInStateError where there is none."""
     running = [s for s in same if s.state is SessionState.RUNNING or s.step is LaunchStep.RESTARTING]
     if not running:
         raise NotPossibleInStateError(
-            f"session {same[0].name} is {same[0].state}; only a RUNNING session can be restarted"
+            f"session {same[0].name} is {same[0].state}; only a RUNNING session can be {what}"
         )
     return running

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from muster.core.model.apps import with_kinds
-from muster.core.model.folders import MountedFolder, mounted_folders, qualified
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Session
 from muster.core.model.snapshot import Snapshot
@@ -20,6 +19,7 @@ from muster.service.images.catalog import with_catalog_images
 from muster.service.reach.ssh_access import control_public_key
 from muster.service.sessions.dependencies import with_ids_of_dependencies
 from muster.service.sessions.disk_bound import with_disk_limit
+from muster.service.sessions.folder_check import check_folders, folders_of
 from muster.service.sessions.idle_bounds import with_site_bounds
 from muster.service.sessions.new_sessions import new_sessions
 from muster.service.sessions.scope import SessionScope
@@ -37,9 +37,12 @@ class SessionPreparation:
         self._secrets = scope.secrets
         self._visible_owner = scope.visible_owner
 
-    def sessions(self, spec: Mapping[str, Any], owner: str, count: int, now: float) -> list[Session]:
+    def sessions(
+        self, spec: Mapping[str, Any], owner: str, count: int, now: float, *, asks_agents: bool = False
+    ) -> list[Session]:
         """Return `count` sessions of one spec, or one for each index of its array; nothing is queued.
 
+        With `asks_agents`, agents say anew whether they have the folders that seem to be missing.
         Raises SpecError with every error of the spec, and BadInputError for an impossible count.
         """
         store = self._store
@@ -48,7 +51,7 @@ class SessionPreparation:
             owner,
             now,
             lambda spec: self._secrets.check(spec, owner),
-            lambda spec: _check_folders(store, spec, owner),
+            lambda spec: check_folders(store, self._settings, spec, owner, asks_agents=asks_agents),
         )
         return _with_folders(store, new_sessions(resolved, owner, count, now))
 
@@ -119,19 +122,9 @@ def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Sessio
     return {s.id: wait for s in sessions if (wait := waits.get(s.id)) and wait.code in HOPELESS}
 
 
-def _check_folders(store: Store, spec: SessionSpec, owner: str) -> None:
-    """Raises SpecError for mounts that are refused."""
-    _folders(store, spec, owner)
-
-
 def _with_folders(store: Store, new: Sequence[Session]) -> list[Session]:
     """Return new sessions of one owner and spec with the folders that they mount. Raises SpecError."""
     if not new:
         return []
-    mounted = _folders(store, new[0].spec, new[0].owner)
+    mounted = folders_of(store, new[0].spec, new[0].owner)
     return [replace(session, folders=mounted) for session in new]
-
-
-def _folders(store: Store, spec: SessionSpec, owner: str) -> tuple[MountedFolder, ...]:
-    named = [pair for mount in spec.mounts if (pair := qualified(mount.folder))]
-    return mounted_folders(spec, owner, store.folders.mountable(owner, spec.project, named))

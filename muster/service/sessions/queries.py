@@ -75,9 +75,14 @@ class SessionQueries:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         last: list[Session] = []
+        now: list[Session] = []
+        known = None
         while True:
-            by_id = self._store.get(ids)
-            now = [by_id[session_id] for session_id in ids]
+            # Where nothing has changed, the sessions need not be read: an array may have a thousand.
+            revision = self._store.session_revision()
+            if revision != known:
+                by_id = self._store.get(ids)
+                now, known = [by_id[session_id] for session_id in ids], revision
             if now != last:
                 yield now
                 last = now

@@ -210,6 +210,7 @@ class SessionView(View):
     submitted_at: Moment
     started_at: Moment | None
     ended_at: Moment | None
+    time_limit_s: int | None = Field(description="how long it may run, with what was added since it was submitted")
     requeues: int
     held_by: str | None
     notice: str | None
@@ -251,6 +252,7 @@ def session_fields(session: Session, shares: Mapping[str, Sequence[GpuShareView]
         "submitted_at": session.submitted_at,
         "started_at": session.started_at,
         "ended_at": session.ended_at,
+        "time_limit_s": session.time_limit,
         "requeues": session.requeues,
         "held_by": session.held_by,
         "notice": session.notice,
@@ -303,13 +305,22 @@ class SubmittedView(View):
     items: list[SessionView]
     impossible: dict[str, WaitView] = Field(description="by session id, why it can never start unchanged")
     again: bool = Field(description="whether this is the result of an earlier submit with the same Idempotency-Key")
+    warnings: list[str] = Field(description="what may go wrong, such as an image that nobody knows; a line each")
 
     @classmethod
-    def of(cls, sessions: Iterable[Session], impossible: Mapping[str, Wait], *, again: bool = False) -> Self:
+    def of(
+        cls,
+        sessions: Iterable[Session],
+        impossible: Mapping[str, Wait],
+        *,
+        again: bool = False,
+        warnings: Iterable[str] = (),
+    ) -> Self:
         return cls(
             items=session_views(sessions),
             impossible={key: WaitView.of(wait, wait.position) for key, wait in impossible.items()},
             again=again,
+            warnings=list(warnings),
         )
 
 

@@ -58,6 +58,7 @@ sessions = Table(
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Column("notice", Text),
     Column("warned_at", Float),
+    Column("extended_s", BigInteger, nullable=False, server_default="0"),
     Index("sessions_by_state", "state", "submitted_at"),
     Index("sessions_by_age", "submitted_at", "id"),
     Index("sessions_by_name", "name"),

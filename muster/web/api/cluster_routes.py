@@ -67,7 +67,7 @@ def resume(backend: Backend, agent: AgentId) -> AgentView:
 @router.get("/images", tags=["images"], response_model=ImagesView, responses=answers())
 def images(backend: Backend) -> Response:
     """List the image catalog, and the agents that have each image."""
-    return reply(backend.images())
+    return reply(backend.images.all())
 
 
 @router.get("/images/{image:path}", tags=["images"], responses=answers(404))
@@ -77,7 +77,7 @@ def image(
         str, Path(description="NAME for all versions; NAME:VERSION, an alias, a reference", max_length=400)
     ],
 ) -> ImagesView:
-    return backend.image(image)
+    return backend.images.named(image)
 
 
 @router.get("/version", tags=["version"], response_model=models.VersionView, responses=answers())

@@ -25,7 +25,7 @@ def commit(request: Request, backend: Backend, session: Reference, body: models.
     """Begin a commit. `/commits/NAME:TAG` has its progress, and the reason if it fails."""
     found = backend.find(session)
     note_sessions(request, [found])
-    begun = backend.begin_commit(found.id, body.kernel, body.name, message=body.message, public=body.public)
+    begun = backend.images.begin_commit(found.id, body.kernel, body.name, message=body.message, public=body.public)
     return reply(begun, 202)
 
 
@@ -35,4 +35,4 @@ def commit_state(
     image: Annotated[str, Path(description="NAME:TAG", max_length=400, pattern=r"^[^\x00]*$")],
 ) -> Response:
     """Show the build state of an image of the caller, until the image is removed; a failed build for some time."""
-    return reply(backend.commit_state(image))
+    return reply(backend.images.commit_state(image))

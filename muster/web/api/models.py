@@ -10,6 +10,7 @@ from muster.core.model.folders import GRANTEE_PATTERN, MIN_QUOTA_BYTES
 from muster.core.model.folders import NAME_PATTERN as FOLDER_PATTERN
 from muster.core.spec.session_spec import NAME_PATTERN as SESSION_PATTERN
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
+from muster.service.sessions.extension import MOST_S
 from muster.service.view import View
 
 
@@ -28,6 +29,10 @@ class References(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     sessions: list[str] = Field(max_length=10_000, description="names, ids, or starts of ids")
+
+
+class ExtendRequest(References):
+    seconds: int = Field(ge=1, le=MOST_S, description="time that is added to the limit of each")
 
 
 class VersionView(View):

@@ -199,6 +199,12 @@ def restart(request: Request, backend: Backend, references: models.References) -
     return _changed(request, backend.restart(references.sessions))
 
 
+@router.post("/extend", response_model=SessionsView, responses=answers(404, 409))
+def extend(request: Request, backend: Backend, body: models.ExtendRequest) -> Response:
+    """Add time to the limits of several running sessions."""
+    return _changed(request, backend.extend(body.sessions, body.seconds))
+
+
 @router.post("/{session}/rename", response_model=SessionView, responses=answers(404, 409))
 def rename(request: Request, backend: Backend, session: Reference, body: models.RenameRequest) -> Response:
     renamed = backend.rename(session, body.name)

@@ -48,7 +48,7 @@ class CatalogImage:
 
 @router.get("/images")
 def images(viewer: CurrentViewer) -> Response:
-    listed = viewer.backend.images()
+    listed = viewer.backend.images.all()
     return viewer.page("images.html", images=catalog_images(listed.items), agents=listed.agent_count)
 
 

@@ -92,7 +92,7 @@ def resume(viewer: CurrentViewer, agent: AgentId) -> Response:
 def _catalog_images(viewer: Viewer, agent: str) -> Sequence[str] | None:
     """Return the catalog's images that the agent has; None if the site's catalog cannot be read."""
     try:
-        images = viewer.backend.images().items
+        images = viewer.backend.images.all().items
     except SettingsError:
         return None
     return [image.reference for image in images if agent in image.agents]

@@ -127,6 +127,7 @@ class _BrokeredBackend(_Methods):
         self.token = token
         self.user = token.user
         self.folders = _BrokeredFolders(line, "folders", token.credential)
+        self.images = _Methods(line, "images", token.credential)
         self.secrets = _Methods(line, "secrets", token.credential)
         self.resources = _Methods(line, "resources", token.credential)
         self._requests = _Methods(line, "caller", token.credential)

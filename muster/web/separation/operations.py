@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from muster.core.model.token import Token
 from muster.service.agents.resources import ClusterResources
 from muster.service.folders.owned import OwnedFolders
+from muster.service.images.owned import OwnedImages
 from muster.service.local_backend import LocalBackend
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.live import LiveChanges
@@ -127,18 +128,15 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.agent,
             LocalBackend.agents,
             LocalBackend.app_access,
-            LocalBackend.begin_commit,
             LocalBackend.check_may_change,
-            LocalBackend.commit_state,
             LocalBackend.details,
             LocalBackend.drain,
             LocalBackend.dry_run,
+            LocalBackend.extend,
             LocalBackend.find,
             LocalBackend.gpus,
             LocalBackend.heartbeat,
             LocalBackend.hold,
-            LocalBackend.image,
-            LocalBackend.images,
             LocalBackend.kernel,
             LocalBackend.kernel_with_terminal,
             LocalBackend.launch_choices,
@@ -175,6 +173,7 @@ OPERATIONS: Mapping[str, Operation] = {
             OwnedFolders.unshare,
         ),
     ),
+    **_of("images", (OwnedImages.all, OwnedImages.begin_commit, OwnedImages.commit_state, OwnedImages.named)),
     **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),
     **_of(
         "resources",

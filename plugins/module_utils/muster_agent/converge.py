@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import traceback
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import host_state, names
 from .differences import ABSENT
-from .engine import kernel_cgroup, overlay_networks
+from .engine import overlay_networks
 from .engine.api import EngineApi, EngineError
-from .engine.attachment import HeldError
 from .engine.layer_limit import LayerLimits
-from .engine.removal import remove_container, remove_files, remove_network, remove_overlay
 from .gpus import fgpu_state
 from .launch import key_directory, last_words, notices
 from .launch.gang_launch import GangLaunch, Images, check_launch
@@ -23,19 +21,9 @@ from .launch.host_ids import host_ids
 from .launch.key_directory import HalfReleasedError
 from .launch.launch_error import LaunchError, as_launch_error, first_failure, host_message
 from .manifest import KEEP, LAUNCH, RELEASE, STOP
-from .plan import Launch, Observed, Stop, plan_for
-from .plan_differences import (
-    CONTAINERS,
-    KEYS,
-    NETWORKS,
-    PRESENT,
-    WORDS,
-    described,
-    differences_of,
-    retract_launch,
-    retract_release,
-    retract_repair,
-)
+from .plan import Launch, Observed, plan_for
+from .plan_differences import NETWORKS, differences_of, retract_launch, retract_release, retract_repair
+from .removals import Removals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +35,6 @@ if TYPE_CHECKING:
 
 _MOST_THREADS = 64
 _LEAST_PATIENCE_S = 60
-# A report takes no more.
-_MOST_LEFTOVERS = 1_000
-_MOST_OF_AN_ERROR = 1_000
 _OUTCOMES = {LAUNCH: "started", RELEASE: "released", KEEP: "kept", STOP: "stopped"}
 
 
@@ -182,13 +167,11 @@ class _Run:
         self._manifest = manifest
         self._warn = warn
         self._cluster = manifest.cluster
-        self._paths = names.ClusterPaths(manifest.cluster)
         self._plan = plan_for(manifest, observed)
         self._differences = differences_of(self._plan, observed)
         self._notices = notices.due_notices(manifest, observed.containers)
         notices.add_differences(self._differences, self._notices)
-        self._leftovers: dict[str, str] = {}  # what was to be removed -> why it is still there
-        self._held: set[str] = set()  # ids of sessions of which a container needs its files for its removal
+        self._removals = Removals(engine, manifest, self._plan, self._differences, warn)
 
     def outcome(self) -> Outcome:
         plan = self._plan
@@ -205,27 +188,26 @@ class _Run:
             _pool(removals + len(plan.discarded_overlays)) as removing,
             _pool(launches) as launching,
         ):
-            self._discard(removing)
-            stops = [(stop, self._begin_stop(stop, removing)) for stop in plan.stops]
+            self._removals.discard(removing)
+            stops = self._removals.begin_stops(removing)
             failures = self._bring_up(launching, ids)
             for stop, ended in stops:
                 failures[stop.session.id] = ended.result()
-            # Last, since kernels that this very run removed may have been on them.
-            list(removing.map(self._discard_network, plan.discarded_overlays))
+            self._removals.discard_overlays(removing)
         sessions = self._manifest.sessions
-        self._sweep(failures)
+        # The control groups of sessions that have nothing here any more go.
+        self._removals.sweep({session.id for session in sessions if not _is_gone(session, failures.get(session.id))})
         words = self._last_words(failures)
         for stop in plan.stops:
             if (failure := failures[stop.session.id]) is not None:
-                self._leave(f"session {stop.session.id}", _line_of(failure))
+                self._removals.leave(f"session {stop.session.id}", _line_of(failure))
         unclear = {key: str(error) for key, error in failures.items() if isinstance(error, HalfReleasedError)}
         for failure in failures.values():
             if failure is not None and not isinstance(failure, (LaunchError, EngineError, OSError, HalfReleasedError)):
                 # A mistake of ours.
                 self._warn("".join(traceback.format_exception(type(failure), failure, failure.__traceback__)))
         results = [_session_result(s, failures.get(s.id)) for s in sessions if s.id not in unclear]
-        leftovers = [{"name": name, "error": error} for name, error in sorted(self._leftovers.items())]
-        return Outcome(results, words, self._differences, sorted(unclear.values()), leftovers[:_MOST_LEFTOVERS])
+        return Outcome(results, words, self._differences, sorted(unclear.values()), self._removals.leftovers())
 
     def _done(self, what: str, step: Callable[..., None], *arguments: object) -> bool:
         """Take a step that no session depends on. Warn if it fails; return whether it was done."""
@@ -235,31 +217,6 @@ class _Run:
             self._warn(f"{what}: {error}")
             return False
         return True
-
-    def _removed(self, what: str, step: Callable[..., None], *arguments: object) -> bool:
-        """Take a step that removes something. Note a leftover if it fails; return whether it was removed."""
-        try:
-            step(*arguments)
-        except (EngineError, OSError) as error:
-            self._leave(what, str(error))
-            self._warn(f"{what} cannot be removed: {error}")
-            return False
-        return True
-
-    def _leave(self, what: str, why: str) -> None:
-        self._leftovers[what] = " ".join(why.split())[:_MOST_OF_AN_ERROR]
-
-    def _sweep(self, failures: dict[str, BaseException | None]) -> None:
-        """Remove the control groups of sessions that have nothing here any more."""
-        kept = {session.id for session in self._manifest.sessions if not _is_gone(session, failures.get(session.id))}
-        try:
-            left = kernel_cgroup.sweep(self._cluster, kept)
-        except OSError as error:
-            self._leave("control groups", str(error))
-            self._warn(f"control groups: {error}")
-        else:
-            for name in left:
-                self._leave(f"control group {name}", "something is in it")
 
     def _last_words(self, failures: dict[str, BaseException | None]) -> list[dict[str, Any]]:
         """Return what is spooled. Where it cannot be read, the stop fails, so that it stays for another try."""
@@ -337,7 +294,7 @@ class _Run:
     def _settle_launch(self, gang: GangLaunch) -> BaseException | None:
         failure = gang.failure()
         if failure is not None and not isinstance(failure, HalfReleasedError):
-            self._undo(gang.launch)
+            self._removals.undo(gang.launch)
         return failure
 
     def _settle_release(self, gang: GangRelease) -> BaseException | None:
@@ -350,81 +307,6 @@ class _Run:
         if failure is not None:
             self._warn(str(failure))
             self._differences.add(NETWORKS, name, ABSENT, ABSENT)
-
-    def _discard(self, pool: ThreadPoolExecutor) -> None:
-        plan = self._plan
-        list(pool.map(self._discard_container, plan.discarded_containers))
-        list(pool.map(self._discard_network, plan.discarded_networks))
-        for session_id, name in plan.discarded_keys:
-            what = f"files of session {session_id}"
-            if session_id in self._held or not self._removed(what, self._remove_files, session_id, name):
-                self._differences.add(KEYS, f"{session_id}/{name}".rstrip("/"), PRESENT, PRESENT)
-        for session_id in plan.discarded_spools:
-            what = f"last words of session {session_id}"
-            if not self._removed(what, last_words.forget_words, self._cluster, session_id):
-                self._differences.add(WORDS, session_id, PRESENT, PRESENT)
-
-    def _remove_files(self, session_id: str, kernel_name: str = "") -> None:
-        remove_files(self._paths, session_id, kernel_name)
-
-    def _remove_container(self, seen: SeenContainer) -> None:
-        try:
-            remove_container(self._engine, seen.id)
-        except HeldError:
-            self._held.add(seen.session_id)
-            raise
-
-    def _discard_container(self, seen: SeenContainer) -> None:
-        if not self._removed(f"container {seen.name}", self._remove_container, seen):
-            self._differences.add(CONTAINERS, seen.name, described(seen), described(seen))
-
-    def _discard_network(self, seen: SeenNetwork) -> None:
-        remove = remove_overlay if seen.driver == names.OVERLAY else remove_network
-        if not self._removed(f"network {seen.name}", remove, self._engine, seen.id):
-            self._differences.add(NETWORKS, seen.name, PRESENT, PRESENT)
-
-    def _begin_stop(self, stop: Stop, pool: ThreadPoolExecutor) -> Future[BaseException | None]:
-        kernels = [pool.submit(self._stop_kernel, seen) for seen in stop.containers]
-        return pool.submit(self._end_stop, stop, kernels)
-
-    def _stop_kernel(self, seen: SeenContainer) -> None:
-        last_words.stop_kernel(self._engine, self._manifest, seen)
-        remove_container(self._engine, seen.id)
-
-    def _end_stop(self, stop: Stop, kernels: list[Future[None]]) -> BaseException | None:
-        # Each is waited for: the others are stopped whatever becomes of one.
-        failures = [failure for failure in [kernel.exception() for kernel in kernels] if failure is not None]
-        if failures:
-            return failures[0]
-        try:
-            remove_files(self._paths, stop.session.id)
-        except OSError as error:
-            return error
-        for network in stop.networks:
-            self._discard_network(network)
-        return None
-
-    def _undo(self, launch: Launch) -> None:
-        """Leave nothing of a gang whose launch failed, but for an overlay, which is its keeper's.
-
-        What cannot be removed now has not begun, and never will: a later run removes it.
-        """
-        what = f"what is left of the launch of {launch.session.name}"
-        self._removed(what, self._remove_containers_of, launch.session.id)
-        if launch.session.id not in self._held:
-            for step in (self._remove_files, self._remove_bridges_of):
-                self._removed(what, step, launch.session.id)
-        retract_launch(self._differences, launch)
-
-    def _remove_containers_of(self, session_id: str) -> None:
-        for entry in self._engine.containers(names.of_cluster(self._cluster), names.of_session(session_id)):
-            self._discard_container(names.SeenContainer.from_list(entry))
-
-    def _remove_bridges_of(self, session_id: str) -> None:
-        for entry in self._engine.networks(names.of_cluster(self._cluster), names.of_session(session_id)):
-            network = names.SeenNetwork.from_list(entry)
-            if network.driver != names.OVERLAY:
-                self._discard_network(network)
 
 
 def _is_gone(session: Session, failure: BaseException | None) -> bool:

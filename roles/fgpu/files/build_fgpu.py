@@ -3,7 +3,7 @@
 
 The tree is built beside PATH, checked with the real driver behind it, and its path is printed. Its file CONTEXTS says
 what a context costs on each GPU of this host. The module versioned_tree then switches over to it. DRIVER is the
-directory in which the proxies look for the driver's libraries.
+directory in which the proxies look for the driver's libraries, whose names there begin with `real-`.
 Written for Python 3.9.
 """
 
@@ -84,9 +84,10 @@ def check(tree: Path, driver: Path) -> None:
             library = ctypes.CDLL(str(proxy))
         except OSError as error:
             raise FgpuBuildError(f"{name} does not load with the driver behind it: {error}") from error
-        hooks, others = functions(proxy), functions(driver / name)
+        real = driver / f"real-{name}"
+        hooks, others = functions(proxy), functions(real)
         for function in sorted(hooks | others):
-            expected = proxy if function in hooks else driver / name
+            expected = proxy if function in hooks else real
             if origin(library, function) != expected.resolve():
                 raise FgpuBuildError(f"{name}: {function} is found in {origin(library, function)}, not in {expected}")
 
@@ -107,7 +108,7 @@ def context_costs(driver: Path) -> dict[str, int]:
 
     Left out are GPUs that give this process no context, and all GPUs of a driver that does not count by process.
     """
-    cuda, nvml = (ctypes.CDLL(str(driver / name)) for name in LIBRARIES)
+    cuda, nvml = (ctypes.CDLL(str(driver / f"real-{name}")) for name in LIBRARIES)
     costs: dict[str, int] = {}
     count = ctypes.c_int()
     if nvml.nvmlInit_v2() or cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):

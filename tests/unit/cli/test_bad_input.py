@@ -262,18 +262,20 @@ def test_settings_that_cannot_be_are_refused_all_at_once_and_doctor_sees_them(tm
     path = tmp_path / "muster.yml"
     path.write_text(
         "ssh_port_range: 5-2\nfolders_root: srv/folders\nobserve_interval_s: often\n"
-        "scheduling: {backfill: perhaps}\npids: 100\npids: 200\ncluster: A B\n",
+        "scheduling: {backfill: perhaps}\npids: 100\npids: 200\ncluster: A B\n"
+        "resource_groups: {gpu: {order: best, placement: pack}}\n",
         encoding="utf-8",
     )
     problems = [
         "pids: it is given twice, again in line 6; give it once",
         "folders_root: 'srv/folders' is not an absolute path; write a path that begins with /",
         "ssh_port_range: '5-2' is no range of ports; write 30000-32767, for example",
+        "resource_groups.gpu.order: there is no scheduler plugin 'best'; write one of drf, fair_share, ",
     ]
     answer = muster("ls")
     assert answer.code == 2
-    assert {f"muster: {path}: {problem}" for problem in problems} < set(answer.errors)
-    assert len(answer.errors) == 6
+    assert all(any(line.startswith(f"muster: {path}: {problem}") for line in answer.errors) for problem in problems)
+    assert len(answer.errors) == 7
     assert "; see the table of settings in docs/operations.md" in answer.err
     told = muster("doctor")
     assert told.code != 0

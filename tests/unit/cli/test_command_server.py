@@ -106,11 +106,58 @@ def test_names_of_sessions_are_completed_without_a_database():
     assert done.stdout == "plain,train\n"
 
 
+def test_a_command_that_waits_outlasts_the_daemon(state_dir, monkeypatch):
+    # A settings file of its own makes it a server of its own.
+    config = state_dir.parent / "own.yml"
+    config.symlink_to(state_dir.parent / "muster.yml")
+    with monkeypatch.context() as patch:
+        patch.setenv("MUSTER_CONFIG", str(config))
+        with command_server.command_server():
+            wait_until(answers)
+            command = [sys.executable, "-c", PROGRAM, "submit", "--name", "train", "--wait"]
+            waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            wait_until(lambda: muster("ls", "--json").json != [])
+        wait_until(lambda: not answers())
+    assert waiting.poll() is None
+    muster("cancel", "train")
+    said, errors = waiting.communicate(timeout=PATIENCE_S)
+    errors, _, loaded = errors.rpartition("modules:")
+    assert was_served(set(loaded.split()))
+    assert waiting.returncode == 1, errors
+    assert "train" in said
+
+
 @pytest.mark.usefixtures("server")
-def test_a_command_that_waits_outlasts_the_daemon():
-    done, loaded = run("submit", "--wait", "--wait-timeout", "0.01")
+def test_a_command_that_waits_stops_waiting_when_its_time_is_over():
+    done, loaded = run("submit", "--name", "train", "--wait", "--wait-timeout", "0.01")
     assert done.returncode == 1
-    assert not was_served(loaded)
+    assert was_served(loaded)
+    assert "train" in done.stderr
+
+
+@pytest.mark.usefixtures("server")
+def test_ctrl_c_ends_a_wait_and_not_the_session():
+    waiting = subprocess.Popen([sys.executable, "-c", PROGRAM, "submit", "--wait"], stdout=subprocess.DEVNULL)
+    wait_until(lambda: muster("ls", "--json").json != [])
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.wait(PATIENCE_S) == 130
+    (session,) = muster("ls", "--json").json
+    assert session["state"] == "PENDING"
+
+
+@pytest.mark.parametrize(
+    ("line", "lasts"),
+    [("submit --wait", True), ("submit", False), ("logs -f train", True), ("logs train", False), ("exec train", True)],
+)
+def test_a_command_that_may_last_must_leave_the_daemons_control_groups(line, lasts):
+    assert command_client.may_last(line.split()) is lasts
+
+
+@pytest.mark.usefixtures("server")
+def test_sessions_are_ended_quickly_too():
+    muster("submit", "--name", "train")
+    done, loaded = run("terminate", "train")
+    assert (done.returncode, was_served(loaded)) == (0, True)
 
 
 def test_without_a_server_a_command_runs_by_itself():

@@ -1,21 +1,27 @@
 """`muster submit`: flags, files, job scripts."""
 
 import json
+import socket
+import threading
 import time
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
+from muster.store.database.lock import queue_lock
+from muster.store.store import Store
 from tests.command_line import muster, nothing_queued, submitted
-from tests.strategies.agents import make_agent
+from tests.strategies.agents import make_agent, reporting
 
 
 def test_submit_takes_every_flag():
     session = submitted(
         *("--name", "lab", "--image", "debian:12", "--cluster-size", "4", "--cluster-mode", "multi-node"),
-        *("--role", "ps:2,cpu=1", "--cpu", "2", "--mem", "4G", "--shm", "1G", "--fgpu", "0.5"),
+        *("--role", "ps:2,cpu=1", "--cpu", "2", "--mem", "4G", "--shm", "1G", "--fgpu", "0.5", "--fgpu-limit", "0.8"),
         *("-e", "A=1", "-e", "B=2"),
         *("-v", "data:/data:ro", "--priority", "80", "--time-limit", "2h", "--resource-group", "gpu"),
         *("--type", "batch", "--command", "python train.py", "--on", "all", "--requeue"),
@@ -27,6 +33,7 @@ def test_submit_takes_every_flag():
     assert [kernel["name"] for kernel in session["kernels"]] == ["main1", "ps1", "ps2", "sub1"]
     spec = session["spec"]
     assert (spec["cpu"], spec["mem"], spec["shm"], spec["fgpu"]) == ("2000m", 4 << 30, 1 << 30, "500m")
+    assert (spec["fgpu_limit"], spec["best_effort"]) == ("800m", False)
     assert spec["env"] == {"A": "1", "B": "2"}
     assert spec["mounts"] == [{"folder": "data", "target": "/data", "read_only": True}]
     assert (spec["priority"], spec["time_limit"], spec["resource_group"]) == (80, "7200s", "gpu")
@@ -290,6 +297,66 @@ def test_local_rank_is_chosen_by_a_flag(store):
     refused = muster("submit", *gang, "--local-rank", "session")
     assert (refused.code, len(refused.errors)) == (2, 1)
     assert refused.errors == ["muster: local_rank: 'session' is none of the choices; write 'agent' or 'kernel'"]
+
+
+def test_a_folder_that_no_agent_has_is_refused_also_in_a_dry_run(store):
+    has, lacks = make_agent("a1"), make_agent("a2")
+    store.save_agents([reporting(has, directories=["datasets"]), reporting(lacks, directories=[])])
+    for flags in ([], ["--dry-run"]):
+        refused = muster("submit", "-v", "datasets/mnist:/mnist", "-v", "data", "-v", "bob/papers", *flags)
+        assert refused.code == 2
+        assert refused.errors == [
+            (
+                "muster: mounts[1].folder: there is no folder 'data'; make it with `muster folder create data`,"
+                " or name one of `muster folder ls`"
+            ),
+            (
+                "muster: mounts[2].folder: there is no folder 'bob/papers'; name one of `muster folder ls`,"
+                " or make your own with `muster folder create NAME`"
+            ),
+        ]
+    assert nothing_queued()
+    assert muster("submit", "-v", "datasets", "-x", "a1").code == 2
+    assert muster("submit", "-v", "datasets", "-w", "a1").code == 0
+
+
+@pytest.mark.parametrize("unknown", [None, "another group"])
+def test_a_folder_is_not_refused_where_agents_have_not_said_what_they_have(store, unknown):
+    silent = make_agent("a2", **({"resource_group": "gpu"} if unknown else {}))
+    store.save_agents([reporting(make_agent("a1"), directories=[]), silent])
+    assert muster("submit", "-v", "data", *(["-g", "cold"] if unknown else [])).code == 0
+
+
+def test_a_directory_that_was_made_just_now_is_found_by_asking_the_agents_again(store, state_dir):
+    agent = reporting(make_agent("a1"), directories=[])
+    store.save_agents([agent])
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as loop:
+        loop.bind(str(state_dir / "wake.sock"))
+
+        def observe() -> None:
+            while loop.recv(100) != b"agents":
+                pass
+            later = replace(reporting(agent, directories=["fresh"]), observed_at=agent.observed_at + 1)
+            Store(f"sqlite:///{state_dir / 'muster.db'}").save_agents([later])
+
+        daemon = threading.Thread(target=observe)
+        with queue_lock(f"sqlite:///{state_dir / 'muster.db'}", state_dir, wait=True):
+            daemon.start()
+            assert muster("submit", "-v", "fresh").code == 0
+            daemon.join()
+
+
+def test_an_image_that_nobody_knows_is_a_warning(store):
+    store.save_agents([make_agent("a1")])
+    line = (
+        "muster: warning: image example.org/lab/typo:1: neither the catalog nor an agent has it;"
+        " it is pulled from its registry, if that has it"
+    )
+    tried = muster("submit", "--image", "example.org/lab/typo:1", "--dry-run")
+    assert (tried.code, tried.errors) == (0, [line])
+    done = muster("submit", "--image", "example.org/lab/typo:1")
+    assert (done.code, done.errors) == (0, [line])
+    assert muster("submit", "--image", "muster/default:latest").errors == []
 
 
 # Scripts for Slurm

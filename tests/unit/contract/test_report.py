@@ -21,7 +21,9 @@ def full_report() -> dict[str, Any]:
     session = placed_on(make_session(1), "a1")
     held = {"uuid": "GPU-a1-0", "mem_bytes": 1 << 30, "compute": 250, "used_bytes": 5}
     app = {"healthy": False, "exit_code": 127, "problem": "no such program"}
-    entry = kernel_entry(session, "main1", gpus=[held], apps={"jupyterlab": app}, use=use_of(at=1.5, cpu_seconds=2.0))
+    entry = kernel_entry(
+        session, "main1", gpus=[held], uncapped=[57], apps={"jupyterlab": app}, use=use_of(at=1.5, cpu_seconds=2.0)
+    )
     network = {"name": session.network, "session_id": session.id, "driver": "bridge", "generation": 7}
     return {**report, "kernels": [entry], "networks": [network], "spools": [session.id], "files": [session.id]}
 

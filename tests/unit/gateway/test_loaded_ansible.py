@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.ansible_gateway.layout import ansible_root
 from muster.ansible_gateway.loaded_ansible import LoadedAnsible
+from muster.shipped_files import ansible_root
 from tests.unit.gateway.waiting import wait_for
 
 PLAYBOOK = """

@@ -17,6 +17,7 @@ from muster.core.gpus.access import GpuAccess, gpu_access, kernel_gpus
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.free_capacity import FreeCapacity
 from muster.core.model.session import Allocation, GpuShare, Kernel, SessionState
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest
 from tests.properties import cheap
@@ -28,7 +29,11 @@ from tests.strategies.values import fake_key_pair
 GIB = 1 << 30
 TREES = [
     {"source": path, "target": path, "read_only": True}
-    for path in ("/opt/muster/fgpu", "/opt/muster/driver/libcuda.so.1", "/opt/muster/driver/libnvidia-ml.so.1")
+    for path in (
+        "/opt/muster/fgpu",
+        "/opt/muster/driver/real-libcuda.so.1",
+        "/opt/muster/driver/real-libnvidia-ml.so.1",
+    )
 ]
 LIBRARIES = {name: f"/opt/muster/fgpu/lib/{name}" for name in ("libcuda.so.1", "libnvidia-ml.so.1")}
 NO_ACCESS = {"libraries": {}, "mounts": [], "env": {}, "usage": False, "leases": []}
@@ -57,8 +62,12 @@ def holding(*shares: GpuShare) -> Kernel:
     return replace(kernel, allocation=Allocation("a1", shares))
 
 
-def accesses(agent: Agent, *shares: GpuShare) -> GpuAccess:
-    return gpu_access(agent, holding(*shares))
+def accesses(agent: Agent, *shares: GpuShare, **terms: Any) -> GpuAccess:
+    """Return what a kernel gets that holds these shares; `terms` are fields of its session's spec."""
+    kernel = holding(*shares)
+    fgpu = sum(share.amount for share in shares)
+    spec = SessionSpec.model_validate({"fgpu": f"{fgpu}m", **terms})
+    return gpu_access(agent, replace(kernel, slots=replace(kernel.slots, fgpu=fgpu)), spec)
 
 
 def wire(value: ContractModel) -> dict[str, Any]:
@@ -140,6 +149,36 @@ def test_mps_shares_the_compute_and_the_libraries_cap_the_memory():
     assert accesses(agent, WHOLE).access.env == {}
 
 
+@pytest.mark.parametrize(
+    ("limit", "written"),
+    [(None, ""), ("0.5", " 250"), ("1.2", " 600"), ("1.999", " 999"), (2, ""), (64, "")],
+)
+def test_a_limit_is_written_in_thousandths_of_the_gpu_unless_it_is_the_whole(limit, written):
+    got = accesses(an_agent(), QUARTER, fgpu_limit=limit)
+    assert f"\ngpu GPU-a1-0 {2 * GIB} 250{written}\n" in got.files["fgpu"]
+    assert got.gpus[0].mem_bytes == 2 * GIB, "memory follows the request"
+
+
+def test_a_limit_is_for_the_part_beside_whole_gpus():
+    """2.5 fGPU of GPUs of 2 units are a whole one and a quarter. A limit of 3 is half of the second."""
+    got = accesses(an_agent(), WHOLE, QUARTER, fgpu_limit=3)
+    assert f"\ngpu GPU-a1-0 {2 * GIB} 250 500\n" in got.files["fgpu"]
+
+
+def test_best_effort_is_a_class_of_the_limits_file_and_a_low_priority_of_mps():
+    got = accesses(an_agent(), QUARTER, best_effort=True)
+    assert f"\nclass best-effort\ngpu GPU-a1-0 {2 * GIB} 250\n" in got.files["fgpu"]
+    assert (
+        accesses(an_agent(fgpu_provider="mps"), QUARTER, best_effort=True).access.env["CUDA_MPS_CLIENT_PRIORITY"] == "1"
+    )
+
+
+def test_a_limit_is_the_part_of_the_processors_by_mps():
+    env = accesses(an_agent(fgpu_provider="mps"), QUARTER, fgpu_limit="1.5").access.env
+    assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "75"
+    assert "CUDA_MPS_CLIENT_PRIORITY" not in env
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_mig_instance_is_a_device_that_needs_nothing_else(whole):
     got = accesses(an_agent(mig=True, fgpu_provider="mig"), GpuShare("MIG-2", 500, whole=whole))
@@ -167,7 +206,7 @@ def test_a_manifest_carries_what_a_kernel_gets(site):
     (parsed,) = agent_manifest.parse_manifest(wire(written)).sessions[0].kernels
     kernel = parsed.spec
     assert kernel["gpus"] == [{"uuid": "GPU-a1-0", "mem_bytes": 2 * GIB, "compute": 250}]
-    assert kernel["gpu_access"] == wire(gpu_access(agent, session.main).access)
+    assert kernel["gpu_access"] == wire(gpu_access(agent, session.main, session.spec).access)
     assert kernel["files"]["fgpu"]["mode"] == "0444"
     assert kernel["files"]["fgpu"]["content"].startswith("version 1\n")
     assert "gpu_uuids" not in kernel["resources"]

@@ -82,6 +82,26 @@ def test_a_site_may_have_such_a_session_ended(control_node, before):
     assert node.state(other) == S.RUNNING
 
 
+def test_a_program_without_the_libraries_is_reported_and_ended_if_the_site_wants_it(control_node):
+    agent = host()
+    node = control_node(agent)
+    session, other = node.submit(fgpu="0.5"), node.submit(fgpu="0.5")
+    node.run()
+    agent.containers[session.id].uncapped = [57, 8]
+    node.run()
+    problem = "main1 has programs on a GPU without the libraries that cap its share: process 57 and 8 in its container"
+    assert (told(node, session), node.state(session)) == ([problem], S.RUNNING)
+    agent.containers[session.id].uncapped = []
+    node.run()
+    assert told(node, session) == [problem, "main1 keeps to its share of GPUs again"]
+    agent.inventory["fgpu_over_cap"] = "end"
+    agent.containers[session.id].uncapped = [57]
+    node.run()
+    assert (node.state(session), node.session(session).result) == (S.TERMINATED, Result.FAILURE)
+    assert node.session(session).reason == problem.replace(" and 8", "")
+    assert node.state(other) == S.RUNNING
+
+
 def test_whole_gpus_have_no_cap(control_node):
     agent = host(fgpu_over_cap="end")
     node = control_node(agent)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from muster import scheduler_plugin
-from muster.ansible_gateway.layout import ansible_root
 from muster.core.model.policy import Limit, PlacementPolicy, QueueView, by_arrival
 from muster.core.values.errors import SettingsError
 from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_order, load_placement, needs_usage, scheduling_policy
 from muster.settings import Settings, load_settings
+from muster.shipped_files import ansible_root
 from tests.command_line import write_settings
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW

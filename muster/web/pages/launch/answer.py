@@ -132,6 +132,7 @@ def _verdict(dry_run: DryRunView, tried: int, count: int) -> Verdict:
     details = [f"{one.name} starts now on {_where(one)}" for one in starting[:_MAX_SHOWN]] if len(items) > 1 else []
     if len(starting) > _MAX_SHOWN:
         details.append(f"and {len(starting) - _MAX_SHOWN} more that start now")
+    details += dry_run.warnings
     if tried < count:
         details.append(f"of the {count} sessions, the first {tried} were tried")
     if dry_run.unworked is not None:

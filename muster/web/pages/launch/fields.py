@@ -118,6 +118,12 @@ ADVANCED = (
     FormField("tasks", "Tasks", hint="processes that muster-run and srun start, over all containers"),
     FormField("slurm_env", "Slurm's variables", Kind.CHECK, hint="SLURM_JOB_ID, SLURM_PROCID and the others, and srun"),
     FormField(
+        "fgpu_limit",
+        "fGPU limit",
+        hint="the most fGPU units that each container computes with while others leave time; a whole GPU if empty",
+    ),
+    FormField("best_effort", "Best effort", Kind.CHECK, hint="it computes only while no other session needs that GPU"),
+    FormField(
         "requeue",
         "Requeue",
         Kind.CHECK,

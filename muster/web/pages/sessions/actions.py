@@ -1,4 +1,4 @@
-"""Actions of a session's page: terminate, cancel, restart, hold, release, rename, commit."""
+"""Actions of a session's page: terminate, cancel, restart, hold, release, rename, extend, commit."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Literal
@@ -7,6 +7,7 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import Response
 
 from muster.core.values.errors import BadInputError, MusterError, NotPossibleInStateError
+from muster.core.values.units import parse_duration
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
@@ -27,6 +28,8 @@ _OUTCOMES: Mapping[str, str] = {
     Action.RELEASE: "is released",
 }
 
+_ONLY = {Action.COMMIT: "only a RUNNING session", Action.EXTEND: "only a RUNNING session with a time limit"}
+
 
 @router.get("/{reference}/rename")
 def rename_dialog(viewer: CurrentViewer, reference: Reference) -> Response:
@@ -43,6 +46,31 @@ def rename(request: Request, viewer: CurrentViewer, reference: Reference, name: 
         return _dialog_again(viewer, "rename", error, session=session, name=name)
     note_sessions(request, [renamed])
     return viewer.go(f"/sessions/{renamed.id}")
+
+
+@router.get("/{reference}/extend")
+def extend_dialog(viewer: CurrentViewer, reference: Reference) -> Response:
+    session = _allowed(viewer, reference, Action.EXTEND, "extended")
+    return viewer.fragment(_DIALOGS, "extend", session=session, time="1h", problem="")
+
+
+@router.post("/{reference}/extend")
+def extend(request: Request, viewer: CurrentViewer, reference: Reference, time: Text = "") -> Response:
+    session = viewer.backend.session(reference)
+    try:
+        (extended,) = viewer.backend.extend([session.id], _seconds(time))
+    except (BadInputError, NotPossibleInStateError) as error:
+        return _dialog_again(viewer, "extend", error, session=session, time=time)
+    note_sessions(request, [extended])
+    return viewer.go(f"/sessions/{extended.id}")
+
+
+def _seconds(time: str) -> int:
+    """Return the seconds of a time such as 2h. Raises BadInputError."""
+    try:
+        return parse_duration(time.strip())
+    except ValueError as error:
+        raise BadInputError(f"TIME: {error}; write 30m or 2h, for example") from None
 
 
 @router.get("/{reference}/commit")
@@ -76,7 +104,7 @@ def commit(
     """Begin a commit; the dialog then requests its progress."""
     session = viewer.backend.session(reference)
     try:
-        state = viewer.backend.begin_commit(
+        state = viewer.backend.images.begin_commit(
             session.id, kernel or None, name.strip(), message=message.strip(), public=public
         )
     except (BadInputError, NotPossibleInStateError) as error:
@@ -91,7 +119,7 @@ def commit(
 @router.get("/{reference}/commit/state")
 def commit_state(viewer: CurrentViewer, reference: Reference, name: Annotated[str, Query(max_length=1000)]) -> Response:
     session = viewer.backend.session(reference)
-    return viewer.fragment(_DIALOGS, "commit_state", session=session, state=viewer.backend.commit_state(name))
+    return viewer.fragment(_DIALOGS, "commit_state", session=session, state=viewer.backend.images.commit_state(name))
 
 
 @router.post("/{reference}/{action}")
@@ -117,7 +145,7 @@ def _allowed(viewer: Viewer, reference: str, action: Action, done: str) -> Sessi
     viewer.backend.check_may_change()
     found = viewer.backend.session(reference)
     if action not in offered(found):
-        only = "only a RUNNING session" if action is Action.COMMIT else "only an active one outside of an array"
+        only = _ONLY.get(action, "only an active one outside of an array")
         raise NotPossibleInStateError(f"session {found.name} is {found.state}; {only} can be {done}")
     return found
 

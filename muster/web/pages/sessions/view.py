@@ -32,6 +32,7 @@ class Action(StrEnum):
     RELEASE = "release"
     RENAME = "rename"
     COMMIT = "commit"
+    EXTEND = "extend"
 
 
 def offered(session: SessionView) -> frozenset[Action]:
@@ -43,6 +44,8 @@ def offered(session: SessionView) -> frozenset[Action]:
         allowed.add(Action.TERMINATE)
     if session.state is SessionState.RUNNING:
         allowed |= {Action.RESTART, Action.COMMIT}
+        if session.time_limit_s is not None:
+            allowed.add(Action.EXTEND)
     if session.state not in FINAL and session.state is not SessionState.TERMINATING and session.array_id is None:
         allowed.add(Action.RENAME)
     return frozenset(allowed)

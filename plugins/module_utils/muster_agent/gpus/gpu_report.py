@@ -22,6 +22,8 @@ _PIECE_BYTES = 1 << 16
 _CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 _PROC = Path("/proc")
 _SETTLED_S = 30
+_LIBRARY = "libcuda.so.1"
+_MOST_UNCAPPED = 16
 # The 22nd field of /proc/PID/stat, counted behind the name.
 _START_TICKS = 19
 # As far as the Linux kernel keeps the name.
@@ -115,6 +117,64 @@ def memory_by_container(
                 before = used[uuid][container_id]
                 used[uuid][container_id] = None if before is None or mem_bytes is None else before + mem_bytes
     return used
+
+
+def uncapped_processes(
+    answers: nvml.Answers, kernels: Iterable[dict[str, Any]], libraries: Path, proc: Path = _PROC
+) -> dict[str, list[tuple[int, int]]]:
+    """Return by container's id (pid on this host, pid in the container) of processes on a GPU that kernels share, which
+    have not loaded the library that caps them.
+
+    They may have the driver's own library by its path, a copy of it, or none at all. `kernels` are a report's entries,
+    `libraries` is the tree that lies at FGPU_PATH. Processes that end meanwhile are left out. A container has at most
+    _MOST_UNCAPPED of them, since a tenant decides how many there are.
+    """
+    capping = _files(path for tree in (libraries, *_trees(libraries)) for path in (tree / "lib").glob(_LIBRARY))
+    found: dict[str, set[tuple[int, int]]] = {}
+    for kernel in kernels:
+        parts = [gpu["uuid"] for gpu in kernel["gpus"] if gpu["mem_bytes"] is not None] if capping else []
+        for pid, _ in (entry for uuid in parts for entry in answers.processes.get(uuid) or ()):
+            if _container_of(pid, {kernel["container_id"]}, proc) and not _has_loaded(pid, capping, proc):
+                inner = _pid_in_container(pid, proc)
+                if inner is not None:
+                    found.setdefault(kernel["container_id"], set()).add((pid, inner))
+    return {container_id: sorted(pids)[:_MOST_UNCAPPED] for container_id, pids in found.items()}
+
+
+def _trees(path: Path) -> Iterable[Path]:
+    """Return the versions of a tree that kernels may have mounted."""
+    return path.with_name(f"{path.name}-versions").glob("*")
+
+
+def _files(paths: Iterable[Path]) -> set[tuple[int, int]]:
+    facts = [path.stat() for path in paths]
+    return {(fact.st_dev, fact.st_ino) for fact in facts}
+
+
+def _has_loaded(pid: int, files: set[tuple[int, int]], proc: Path) -> bool:
+    """Return whether a process has one of the files mapped. True also for one that ends and has no memory any more.
+
+    The device number in a line of `maps` is not the file's on every file system, so the mapping itself is followed.
+    """
+    process = proc / str(pid)
+    try:
+        mappings = (process / "maps").read_text("utf-8", "replace").splitlines()
+        ranges = [line.split(maxsplit=1)[0].split("-") for line in mappings if _LIBRARY in line]
+        # `maps` fills addresses up with zeros, and `map_files` does not.
+        followed = [process / "map_files" / "-".join(f"{int(end, 16):x}" for end in ends) for ends in ranges]
+        return not mappings or not files.isdisjoint(_files(followed))
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def _pid_in_container(pid: int, proc: Path) -> int | None:
+    """Return a process's number in its own namespace; None if it has ended."""
+    try:
+        status = (proc / str(pid) / "status").read_text("utf-8", "replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    numbers = re.search(r"^NSpid:(?:\s+(\d+))+$", status, re.MULTILINE)
+    return int(numbers[1]) if numbers else pid
 
 
 def percent_by_container(

@@ -15,8 +15,16 @@ from ..engine import overlay_networks
 from ..engine.api import API_VERSION, EngineError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
+from ..folders.plain import plain_directories
 from ..gpus import device_nodes, toolkit
-from ..gpus.gpu_report import GpuReading, context_costs, memory_by_container, percent_by_container, strangers
+from ..gpus.gpu_report import (
+    GpuReading,
+    context_costs,
+    memory_by_container,
+    percent_by_container,
+    strangers,
+    uncapped_processes,
+)
 from ..launch import key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
 from . import app_health, disk_use, kernel_usage, numa
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..engine.api import EngineApi
+    from ..gpus.nvml import Answers
 
 VERSION = 1
 _INSPECT_THREADS = 8
@@ -37,10 +46,12 @@ def gather_report(
     runtime_path: str,
     warn: Callable[[str], None],
     leftovers: list[dict[str, str]] | None = None,
+    folders_root: str | None = None,
 ) -> dict[str, Any]:
     """Return the report. `warn` is called with what could not be read, if the host can work without it.
 
-    `leftovers` are those of the run of `converge` before it, None without one.
+    `leftovers` are those of the run of `converge` before it, None without one. `directories` are those of
+    `folders_root`, None without it.
     """
     reading = GpuReading()
     cluster_label = names.of_cluster(cluster)
@@ -60,6 +71,7 @@ def gather_report(
     used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])
     busy = percent_by_container(answers, [kernel["container_id"] for kernel in kernels])
     of_nobody = strangers(answers, _of_all_clusters(engine)) if any(answers.processes.values()) else {}
+    uncapped = _uncapped(answers, kernels, warn)
     costs = context_costs(Path(names.FGPU_PATH))
     for gpu in answers.gpus:
         gpu["context_bytes"] = costs.get(gpu["parent_uuid"] or gpu["uuid"])
@@ -71,6 +83,7 @@ def gather_report(
         kernel["use"]["gpu_percent"] = sum(known) if parts and len(known) == len(parts) else None
         for gpu in kernel["gpus"]:
             gpu["used_bytes"] = used.get(gpu["uuid"], {}).get(kernel["container_id"])
+        kernel["uncapped"] = uncapped.get(kernel["container_id"], [])
     return {
         "version": VERSION,
         "hostname": socket.gethostname(),
@@ -104,6 +117,24 @@ def gather_report(
         "spools": sorted(last_words.spooled_sessions(cluster)),
         "files": key_directory.sessions_with_keys(names.ClusterPaths(cluster)),
         "leftovers": leftovers,
+        "directories": plain_directories(folders_root) if folders_root else None,
+    }
+
+
+def _uncapped(answers: Answers, kernels: list[dict[str, Any]], warn: Callable[[str], None]) -> dict[str, list[int]]:
+    """Return by container's id the processes in it that use a shared GPU without the libraries which cap them.
+
+    A process that has started another program since the driver listed it has other libraries now. So those found are
+    looked at again after the driver has listed its processes once more.
+    """
+    tree = Path(names.FGPU_PATH)
+    found = uncapped_processes(answers, kernels, tree)
+    if not found:
+        return {}
+    again = uncapped_processes(GpuReading().result(warn), kernels, tree)
+    return {
+        container_id: [inner for pid, inner in pids if (pid, inner) in again.get(container_id, ())]
+        for container_id, pids in found.items()
     }
 
 

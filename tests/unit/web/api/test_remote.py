@@ -89,7 +89,9 @@ def test_every_command_prints_what_it_prints_on_the_control_node(remote, service
 def test_folders_secrets_images_and_reports_are_shown_as_on_the_control_node(remote, service, tmp_path):
     service.store.save_agents([replace(make_agent("far"), state=AgentState.LOST, problem="no route")])
     (tmp_path / "images.yml").write_text(yaml.safe_dump({"images": [{"name": "base", "reference": "lab/base:1"}]}))
-    ran = replace(placed_on(make_session(1, name="ran"), "far"), owner="ada", submitted_at=time.time() - 60)
+    ran = replace(
+        placed_on(make_session(1, name="ran", time_limit="1h"), "far"), owner="ada", submitted_at=time.time() - 60
+    )
     ended = replace(placed_on(make_session(2, name="ended"), "far", state=SessionState.TERMINATED), owner="bob")
     began = time.time() - 7200
     ended = replace(ended, submitted_at=began - 60, started_at=began, ended_at=began + 3600)
@@ -122,6 +124,7 @@ def test_folders_secrets_images_and_reports_are_shown_as_on_the_control_node(rem
             ("report", "--by", "x"),
         ),
         *(("top", "nosuch"), ("top", "--once"), ("rename", "nosuch", "x"), ("restart", "nosuch")),
+        *(("extend", "nosuch", "1h"), ("extend", "ran", "soon")),
         ("commit", "ran", "NoTag"),
     ):
         same(ada, *arguments)
@@ -139,6 +142,7 @@ def test_folders_secrets_images_and_reports_are_shown_as_on_the_control_node(rem
     }
     assert ada("secret", "rm", "token").out == "token is removed\n"
     assert ada("rename", "ran", "renamed").out == f"{ran.id} is called renamed\n"
+    assert ada("extend", "renamed", "30m").out.startswith("renamed may run for 1h30m, until 20")
     assert ada("restart", "renamed", "--json").json[0]["step"] == "RESTARTING"
 
 

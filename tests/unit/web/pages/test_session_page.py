@@ -14,8 +14,8 @@ from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import NameTakenError
 from muster.engine.container_usage import ContainerUsage
 from muster.service.images.commits_under_way import CommitState
+from muster.service.images.owned import OwnedImages
 from muster.service.images.views import CommitView
-from muster.service.local_backend import LocalBackend
 from muster.service.usage.live import CurrentUsage
 from muster.service.usage.watched import KernelUsageHistory, Sample, SessionUsage
 from tests.reports import kernel_entry
@@ -79,6 +79,10 @@ def offered(text):
         (in_state(3, SessionState.SCHEDULED), {"terminate", "rename"}),
         (in_state(4, SessionState.PREPARING), {"terminate", "rename"}),
         (in_state(5, SessionState.RUNNING), {"terminate", "restart", "rename", "commit"}),
+        (
+            in_state(11, SessionState.RUNNING, spec=make_session(11, time_limit="1h").spec),
+            {"terminate", "restart", "rename", "commit", "extend"},
+        ),
         (in_state(6, SessionState.TERMINATING), set()),
         (in_state(7, SessionState.TERMINATING, step=LaunchStep.RESTARTING), {"terminate"}),
         (in_state(8, SessionState.TERMINATED, result=Result.SUCCESS, exit_code=0), set()),
@@ -343,7 +347,7 @@ def test_an_image_is_made_in_a_dialog_that_tells_how_far_it_has_come(browser, ad
             raise NameTakenError("NAME:TAG: there is an image taken:1 already")
         return CommitView.of(CommitState(name, "ada"))
 
-    monkeypatch.setattr(LocalBackend, "begin_commit", begin)
+    monkeypatch.setattr(OwnedImages, "begin_commit", begin)
     form = {"kernel": "sub1", "name": "taken:1", "message": "mine", "public": "true"}
     refused = ada.post(f"/sessions/{session.id}/commit", data=form, headers=HTMX).text
     assert "there is an image taken:1 already" in refused
@@ -357,7 +361,7 @@ def test_an_image_is_made_in_a_dialog_that_tells_how_far_it_has_come(browser, ad
         CommitView.of(CommitState("fresh:1", "ada", image=image("fresh", image_id="sha256:2", size_bytes=200 << 20))),
         CommitView.of(CommitState("fresh:1", "ada", problem="it is larger than this site allows")),
     ])  # fmt: skip
-    monkeypatch.setattr(LocalBackend, "commit_state", lambda _self, _name: next(states))
+    monkeypatch.setattr(OwnedImages, "commit_state", lambda _self, _name: next(states))
     assert "50 MiB of 200 MiB" in ada.get(address, headers=HTMX).text
     made = ada.get(address, headers=HTMX).text
     assert "200 MiB, on agent a1" in made
