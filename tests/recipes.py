@@ -51,11 +51,12 @@ def _recipes(text: str) -> Iterator[Recipe]:
         yield Recipe(name, script_name, script, tuple(log.splitlines()), used)
 
 
-def build(image: str) -> None:
-    """Build an image of `images/`, and what it is made from, unless it is there as the recipes are now."""
+def build(image: str) -> str:
+    """Build an image of `images/` unless it is there as the recipes are now. Return what the program prints."""
     command = (sys.executable, ROOT / "images" / "build", "--changed", image)
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def catalog(*images: str) -> str:

@@ -24,3 +24,8 @@ def node(new_node) -> Iterator[ControlNode]:
 @pytest.mark.parametrize("recipe", TOOLS, ids=lambda recipe: recipe.name)
 def test_a_recipe_does_what_its_page_says(node: ControlNode, recipe: recipes.Recipe, tmp_path: Path) -> None:
     recipes.run(node, recipe, tmp_path)
+
+
+@pytest.mark.usefixtures("node")
+def test_an_image_that_is_there_as_its_recipe_is_now_is_not_built_again():
+    assert recipes.build("cluster-tools") == ""
