@@ -100,16 +100,16 @@ def test_a_client_without_our_configuration_finds_port_key_and_host_keys(node, t
     node.exec(trio, "sh", "-c", "echo 'Host other' >> ~/.ssh/config && echo 'other ssh-rsa AAAA' >> ~/.ssh/known_hosts")
 
 
-def test_a_published_port_22_and_a_mounted_home_are_the_users(node):
-    home = node.folders / "home"
-    home.mkdir()
-    os.chown(home, 1000, 1000)
-    name = node.start("--cluster-size", "2", "--publish", "own=22", "-v", "home:/home/work")
+def test_a_published_port_22_and_a_mounted_ssh_folder_are_the_users(node):
+    folder = node.folders / "keys"
+    folder.mkdir()
+    os.chown(folder, 1000, 1000)
+    name = node.start("--cluster-size", "2", "--publish", "own=22", "-v", "keys:/home/work/.ssh")
     listen = "import socket; socket.create_server(('', 22))"
     assert node.exec(name, "python3", "-c", listen).code == 0
     assert "in use" in node.exec(f"{name}:sub1", "python3", "-c", listen, check=False).err
     assert node.exec(name, "ssh", "sub1", "hostname").out == "sub1\n"
-    assert list(home.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_a_login_by_ssh_has_the_kernels_environment(node, trio):
