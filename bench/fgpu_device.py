@@ -1,15 +1,30 @@
 """Check the fGPU libraries on a real GPU: a share's view, its memory cap and its compute time.
 
     python bench/fgpu_device.py [--device 0] [--share 0.25] [--seconds 60] [--only view,torch] [--driver-dir PATH]
+    python bench/fgpu_device.py --build FOLDER       and there: python bench/fgpu_device.py --built FOLDER
 
-Needs an NVIDIA driver, gcc, make and the right to use the GPU; no Docker. The libraries are built into a temporary
-folder and found by LD_LIBRARY_PATH. Run it with a Python that has torch, and if possible jax and nvidia-ml-py: a check
-whose library is missing is skipped, with a line about it. Each result is printed at once, the most important first. No
-other program may use the GPU meanwhile. The exit status is 1 if a check failed, 3 if all were skipped.
+Needs an NVIDIA driver and the right to use the GPU; no Docker, no network. The libraries are built with gcc and make
+into a temporary folder and found by LD_LIBRARY_PATH. For a machine without gcc and make, build them elsewhere with
+--build, and carry the folder there. Run it with a Python that has torch, and if possible jax and nvidia-ml-py: a check
+whose library is missing is skipped, with a line about it. Each result is printed at once, the most important first, so
+that a run that is cut off loses none. No other program may use the GPU meanwhile. The exit status is 1 if a check
+failed, 3 if all were skipped.
 
-- driver: a program without PyTorch is refused memory at the cap; the real NVML is the judge, and calibrates the
-  context's bytes. It needs only the driver.
-- time: two such programs at 10, 25 and 50 % get these shares of a kernel that waits, within 3 points.
+These need only the driver; where they say so, the real NVML is the judge:
+
+- context: what NVML counts for a process with one context and nothing else. It is charged in the checks behind it,
+  as `roles/fgpu` does.
+- driver: a program is refused memory at the cap; by NVML too.
+- fork: two children of one process have one cap together.
+- exports, pools, contexts: memory behind descriptors whose handles were released, the driver's own pool, and further
+  contexts end at the cap; the last by NVML.
+- folder: with LD_LIBRARY_PATH set to the driver's folder of a container, a program still sees the share.
+- time, replays: two programs at 10, 25 and 50 % get these shares of a kernel that waits, within 3 points; the second
+  with a graph of it, at 10 %.
+- cost: what an allocation with its release, and a launch, take with the libraries and without. Below 5 us more passes.
+
+Others need a library or a program:
+
 - view: nvidia-smi and nvidia-ml-py (both versions of its structure) show the cap, exactly.
 - torch: the total is the cap, and blocks of 256 MiB end within 512 MiB below it, by each of three allocators.
 - processes: two processes of one container share one cap; a killed one's memory is free within a second.
@@ -47,6 +62,10 @@ OVER_CAP = 64 * MIB  # as the agent's check tolerates
 STUCK_S = 300
 MOST_SOLO = 0.95
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+# The folder of one container, as the libraries are built; a real one has a name of that length.
+TEMPORARY, RANDOM = "/tmp/muster-fgpu-", 8
+PLACE = f"{TEMPORARY}{'#' * RANDOM}/##"
+MOST_COST_US = 5
 ALLOCATORS = {"default": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
 
 
@@ -66,6 +85,8 @@ class Machine:
     seconds: float
     containers: dict[str, Path] = field(default_factory=dict)
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    built: Path | None = None
+    context_bytes: int = CONTEXT_BYTES
 
     def cap(self, share: float) -> int:
         return int(self.total * share) // GRAIN * GRAIN
@@ -74,7 +95,7 @@ class Machine:
         """Create the libraries of a container with this share: its own limits and usage, the GPU's one lease."""
         name = f"{share}-{compute}"
         if name not in self.containers:
-            home = self.folder / name
+            home = self.folder / f"{len(self.containers):02}"
             (home / "fgpu/lease").mkdir(parents=True)
             (home / "fgpu/usage").touch()
             lease = self.folder / "lease"
@@ -84,14 +105,32 @@ class Machine:
                 "version 1",
                 f"kernel 00000000-0000-4000-8000-{len(self.containers):012}",
                 f"compute {compute}",
-                f"context_bytes {CONTEXT_BYTES}",
+                f"context_bytes {self.context_bytes}",
                 f"gpu {self.uuid} {self.cap(share)} {int(share * 1000)}",
             ]
             (home / "limits").write_text("\n".join(limits) + "\n")
-            words = [f"OUT={home}/built", f"LIMITS={home}/limits", f"STATE={home}/fgpu", f"DRIVER_DIR={self.driver}"]
-            subprocess.run(["make", "-s", "-C", REPOSITORY / "native", *words], check=True)
-            self.containers[name] = home / "built/lib"
+            self.containers[name] = self.libraries_for(home)
         return self.containers[name]
+
+    def libraries_for(self, home: Path) -> Path:
+        """Return the folder of libraries that look for limits, state and driver in this container's folder.
+
+        They are built once, for a folder whose name is as long: it is written over in copies of them.
+        """
+        if self.built is None:
+            self.built = self.folder / "built"
+            build(self.built)
+        libraries = home / "lib"
+        libraries.mkdir()
+        # As in a container: no loader finds the driver there by its own name.
+        (home / "driver").mkdir()
+        for name in LIBRARIES:
+            (home / "driver" / f"real-{name}").symlink_to(self.driver / name)
+            code = (self.built / "lib" / name).read_bytes()
+            if PLACE.encode() not in code:
+                raise RuntimeError(f"{self.built}/lib/{name} was not built by --build")
+            (libraries / name).write_bytes(code.replace(PLACE.encode(), str(home).encode()))
+        return libraries
 
     def environment(self, libraries: Path | None, **more: str) -> dict[str, str]:
         path = ":".join(str(at) for at in (libraries or self.driver, os.environ.get("LD_LIBRARY_PATH")) if at)
@@ -111,6 +150,17 @@ class Machine:
 
     def run(self, libraries: Path | None, *words: str, **more: str) -> dict[str, Any]:
         return result_of(self.start(libraries, *words, **more))
+
+
+def build(folder: Path) -> None:
+    missing = [tool for tool in ("gcc", "make") if shutil.which(tool) is None]
+    if missing:
+        sys.exit(
+            f"fgpu_device.py: there is no {' and no '.join(missing)} here: install the packages gcc and make, or run"
+            " `python bench/fgpu_device.py --build FOLDER` elsewhere and give the folder by --built"
+        )
+    words = [f"OUT={folder}", f"LIMITS={PLACE}/limits", f"STATE={PLACE}/fgpu", f"DRIVER_DIR={PLACE}/driver"]
+    subprocess.run(["make", "-s", "-C", REPOSITORY / "native", *words], check=True)
 
 
 def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -167,12 +217,90 @@ def used_by(machine: Machine, pid: int) -> int | None:
     return amounts[0] if amounts and amounts[0] < 1 << 60 else None
 
 
+def check_context(machine: Machine) -> Outcome:
+    """Measure what a context costs, and charge that in all containers that are made from now on."""
+    client = machine.start(None, "context")
+    line_of(client)
+    judged = used_by(machine, client.pid)
+    client.communicate()
+    if judged is None:
+        raise SkippedError("this driver's NVML does not count by process")
+    machine.context_bytes = judged
+    return judged > 0, {"context_mib": round(judged / MIB, 1), "default_mib": CONTEXT_BYTES // MIB}
+
+
+def check_fork(machine: Machine) -> Outcome:
+    cap = machine.cap(machine.share)
+    result = machine.run(machine.container(machine.share), "fork", "64")
+    figures = {"cap_mib": cap // MIB, "allocated_mib": result["allocated"] // MIB}
+    least = cap - 2 * machine.context_bytes - 128 * MIB
+    return result["refused"] and least <= result["allocated"] <= cap, figures
+
+
+def kept_to_the_cap(machine: Machine, workload: str) -> Outcome:
+    """Run a workload that takes blocks until it is refused."""
+    cap = machine.cap(machine.share)
+    client = machine.start(machine.container(machine.share), workload, "64")
+    result = line_of(client)
+    judged = used_by(machine, client.pid)
+    client.communicate()
+    figures = {
+        "cap_mib": cap // MIB,
+        "allocated_mib": result["allocated"] // MIB,
+        "nvml_mib": None if judged is None else judged // MIB,
+    }
+    return result["refused"] and result["total"] == cap and result["allocated"] <= cap, figures
+
+
+def check_exports(machine: Machine) -> Outcome:
+    return kept_to_the_cap(machine, "exports")
+
+
+def check_pools(machine: Machine) -> Outcome:
+    return kept_to_the_cap(machine, "pool")
+
+
+def check_contexts(machine: Machine) -> Outcome:
+    cap = machine.cap(machine.share)
+    client = machine.start(machine.container(machine.share), "contexts")
+    count = line_of(client)["contexts"]
+    judged = used_by(machine, client.pid)
+    client.communicate()
+    figures = {"contexts": count, "nvml_mib": None if judged is None else judged // MIB, "cap_mib": cap // MIB}
+    return count <= cap // machine.context_bytes and (judged is None or judged <= cap + OVER_CAP), figures
+
+
+def check_folder(machine: Machine) -> Outcome:
+    libraries, cap = machine.container(machine.share), machine.cap(machine.share)
+    path = f"{libraries.parent / 'driver'}:{libraries}"
+    result = machine.run(libraries, "total", LD_LIBRARY_PATH=path)
+    return result["total"] == cap, {"total_mib": result["total"] // MIB, "cap_mib": cap // MIB}
+
+
+def check_cost(machine: Machine) -> Outcome:
+    bare, capped = (machine.run(libraries, "cost", "200") for libraries in (None, machine.container(machine.share)))
+    figures = {
+        f"{name}_{kind}": round(value, 2)
+        for kind, found in (("bare", bare), ("capped", capped))
+        for name, value in found.items()
+    }
+    return all(capped[name] - bare[name] < MOST_COST_US for name in bare), figures
+
+
 def check_time(machine: Machine) -> Outcome:
+    return turns(machine, "launches", (0.1, 0.25, 0.5))
+
+
+def check_replays(machine: Machine) -> Outcome:
+    return turns(machine, "graph", (0.1,))
+
+
+def turns(machine: Machine, kind: str, shares: tuple[float, ...]) -> Outcome:
     figures: dict[str, Any] = {}
     good = []
-    for share in (0.1, 0.25, 0.5):
-        pair = [machine.start(machine.container(part), "spin") for part in (share, 1 - share)]
-        kernels = [result["kernels"] for result in together(pair, max(machine.seconds / 3, 5))]
+    for share in shares:
+        pair = [machine.start(machine.container(part), "spin", kind) for part in (share, 1 - share)]
+        kernels = [result["kernels"] for result in together(pair, max(machine.seconds / 3, 1))]
         got = kernels[0] / max(sum(kernels), 1)
         figures[f"share_of_{share}"] = round(got, 3)
         good.append(abs(got - share) <= TOLERANCE)
@@ -233,7 +361,7 @@ def check_torch(machine: Machine) -> Outcome:
 def check_processes(machine: Machine) -> Outcome:
     need("torch")
     libraries, cap = machine.container(machine.share), machine.cap(machine.share)
-    part = (cap - 2 * CONTEXT_BYTES) // 2 // MIB - 256
+    part = (cap - 2 * machine.context_bytes) // 2 // MIB - 256
     holders = [machine.start(libraries, "hold", str(part)) for _ in range(2)]
     held = [json.loads(holder.stdout.readline())["held"] for holder in holders if holder.stdout]
     third = machine.run(libraries, "fill", "64")
@@ -278,7 +406,10 @@ def check_jax(machine: Machine) -> Outcome:
     cap = machine.cap(machine.share)
     limit = machine.run(machine.container(machine.share), "jax")["limit"]
     # JAX takes its part of the free memory, of which the context has taken some.
-    return 0.75 * (cap - 2 * CONTEXT_BYTES) <= limit <= 0.75 * cap, {"limit_mib": limit // MIB, "cap_mib": cap // MIB}
+    return 0.75 * (cap - 2 * machine.context_bytes) <= limit <= 0.75 * cap, {
+        "limit_mib": limit // MIB,
+        "cap_mib": cap // MIB,
+    }
 
 
 @contextmanager
@@ -309,8 +440,16 @@ def check_mps(machine: Machine) -> Outcome:
 
 
 CHECKS: dict[str, Callable[[Machine], Outcome]] = {
+    "context": check_context,
     "driver": check_driver,
+    "fork": check_fork,
+    "exports": check_exports,
+    "pools": check_pools,
+    "contexts": check_contexts,
+    "folder": check_folder,
     "time": check_time,
+    "replays": check_replays,
+    "cost": check_cost,
     "view": check_view,
     "torch": check_torch,
     "processes": check_processes,
@@ -386,7 +525,12 @@ def main() -> None:
         "--driver-dir", type=Path, help="directory of the driver's libraries, if the loader does not find them"
     )
     parser.add_argument("--json", action="store_true", help="a line of JSON for each result")
+    parser.add_argument("--build", type=Path, metavar="FOLDER", help="build the libraries for another machine, and end")
+    parser.add_argument("--built", type=Path, metavar="FOLDER", help="what --build has made")
     options = parser.parse_args()
+    if options.build:
+        build(options.build.absolute())
+        return
     names = options.only.split(",")
     unknown = sorted(set(names) - set(CHECKS))
     if unknown:
@@ -394,14 +538,14 @@ def main() -> None:
     if not 0 < options.share <= 1:
         sys.exit("fgpu_device.py: --share takes a number above 0, up to 1")
     results = []
-    with tempfile.TemporaryDirectory(prefix="fgpu-device-") as folder:
+    directory, prefix = TEMPORARY.rsplit("/", 1)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=directory) as folder:
         driver = Path(folder) / "driver"
         driver.mkdir()
         for library in LIBRARIES:
-            for name in (library, f"real-{library}"):
-                (driver / name).symlink_to(real_library(library, options.driver_dir))
+            (driver / library).symlink_to(real_library(library, options.driver_dir))
         uuid, total = device_of(driver, options.device)
-        machine = Machine(Path(folder), driver, uuid, total, options.share, options.seconds)
+        machine = Machine(Path(folder), driver, uuid, total, options.share, options.seconds, built=options.built)
         for name in names:
             results.append(run_check(name, machine))
             if options.json:

@@ -1,16 +1,20 @@
 """The workloads that bench/fgpu_device.py runs on the GPU, each in a process of its own. Each prints a line of JSON.
 
-fgpu_workloads.py nvml UUID | driver MIB | spin | fill MIB | hold MIB | matmul [graph] | jax | sms
+fgpu_workloads.py nvml UUID | driver MIB | spin [graph] | context | contexts | exports MIB | pool MIB | fork MIB |
+    total | cost ROUNDS | fill MIB | hold MIB | matmul [graph] | jax | sms
 
-`driver` and `spin` need nothing but the driver. `spin` and `matmul` print a line when they are ready, and then read the
-two instants of the monotonic clock between which they are to work.
+Those from `driver` to `cost` need nothing but the driver. `spin` and `matmul` print a line when they are ready, and
+then read the two instants of the monotonic clock between which they are to work.
 """
 
 import ctypes
 import json
+import os
+import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 MIB = 1 << 20
@@ -32,6 +36,16 @@ again:
   sub.u64 %passed, %now, %begin;
   setp.lt.u64 %waits, %passed, 2000000;
   @%waits bra again;
+  ret;
+}
+"""
+
+NOOP = b"""
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry noop()
+{
   ret;
 }
 """
@@ -92,6 +106,24 @@ class Driver:
         self.call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
 
 
+class Location(ctypes.Structure):
+    """CUmemLocation."""
+
+    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
+
+
+class AllocationProperties(ctypes.Structure):
+    """CUmemAllocationProp."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("handle_types", ctypes.c_int),
+        ("location", Location),
+        ("metadata", ctypes.c_void_p),
+        ("flags", ctypes.c_ubyte * 8),
+    )
+
+
 def driver(mib: str) -> None:
     """Allocate blocks until the driver refuses; print what was allocated, and wait for the end of standard input."""
     gpu, blocks = Driver(), 0
@@ -104,20 +136,141 @@ def driver(mib: str) -> None:
     sys.stdin.read()
 
 
-def spin() -> None:
-    """Launch a kernel that only waits, again and again; print how many were complete in time."""
+def spin(kind: str = "launches") -> None:
+    """Launch a kernel that only waits, or a graph of it, again and again; print how many were complete in time."""
     gpu = Driver()
     function = gpu.kernel(SPIN, "spin_us_2000")
     gpu.launch(function)
     gpu.call("cuCtxSynchronize")
+    launch: Callable[[], None] = partial(gpu.launch, function)
+    if kind == "graph":
+        launch = graph_of(gpu, function)
     end = begin_at_the_signal()
     done = 0
     while time.monotonic() < end:
         for _ in range(4):
-            gpu.launch(function)
+            launch()
         gpu.call("cuCtxSynchronize")
         done += 4
     report(kernels=done)
+
+
+def graph_of(gpu: Driver, function: ctypes.c_void_p) -> Callable[[], None]:
+    """Return what launches a graph of one kernel."""
+    stream, graph, executable = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    gpu.call("cuStreamCreate", ctypes.byref(stream), 1)
+    gpu.call("cuStreamBeginCapture_v2", stream, 0)
+    gpu.call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, None, None)
+    gpu.call("cuStreamEndCapture", stream, ctypes.byref(graph))
+    gpu.call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_uint64(0))
+    return partial(gpu.call, "cuGraphLaunch", executable, stream)
+
+
+def context() -> None:
+    """Have a context and nothing else until standard input ends."""
+    Driver()
+    report(ready=True)
+    sys.stdin.read()
+
+
+def contexts() -> None:
+    """Make contexts until the driver refuses, 64 at most; print how many, and keep them until standard input ends."""
+    gpu, made, count = Driver(), ctypes.c_void_p(), 1
+    while count < 64 and gpu.library.cuCtxCreate_v2(ctypes.byref(made), 0, 0) == 0:
+        count += 1
+    report(contexts=count)
+    sys.stdin.read()
+
+
+def exports(mib: str) -> None:
+    """Export physical memory and release its handle, until the driver refuses; print what is behind descriptors."""
+    gpu, size, descriptors = Driver(), int(mib) * MIB, 0
+    _, total = gpu.memory()
+    properties = AllocationProperties(type=1, handle_types=1, location=Location(1, 0))
+    refused = False
+    # A container that is not held to its share ends at the descriptors of a process, or at the GPU's memory.
+    while not refused and descriptors < 900:
+        handle, descriptor = ctypes.c_uint64(), ctypes.c_int()
+        wanted = (ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(properties), ctypes.c_uint64(0))
+        if gpu.library.cuMemCreate(*wanted):
+            refused = True
+            continue
+        gpu.call("cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, 1, ctypes.c_uint64(0))
+        gpu.call("cuMemRelease", handle)
+        descriptors += 1
+    report(total=total, allocated=descriptors * size, refused=refused)
+    sys.stdin.read()
+
+
+def pool(mib: str) -> None:
+    """Allocate blocks from the driver's own pool until it refuses; print what was allocated."""
+    gpu, blocks, result = Driver(), 0, 0
+    size, (_, total) = int(mib) * MIB, gpu.memory()
+    while result == 0 and blocks * size <= total:
+        address = ctypes.c_uint64()
+        result = gpu.library.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), None)
+        blocks += result == 0
+    gpu.call("cuCtxSynchronize")
+    report(total=total, allocated=blocks * size, refused=result == _OUT_OF_MEMORY)
+    sys.stdin.read()
+
+
+def fork(mib: str) -> None:
+    """Allocate in two children of a fork, by turns, until both are refused; print what they have together."""
+    size, pipes = int(mib) * MIB, []
+    for _ in range(2):
+        asked, answered = os.pipe(), os.pipe()
+        if os.fork() == 0:
+            gpu = Driver()
+            while os.read(asked[0], 1) == b"+":
+                os.write(answered[1], b"+" if gpu.allocates(size) else b"-")
+            os._exit(0)
+        os.close(answered[1])
+        pipes.append((asked[1], answered[0]))
+    blocks, refused = 0, [False, False]
+    while not all(refused) and blocks * size < 1 << 40:
+        for child, (ask, answer) in enumerate(pipes):
+            os.write(ask, b"+")
+            given = os.read(answer, 1)
+            if not given:
+                sys.exit("a child ended")
+            refused[child] = given == b"-"
+            blocks += not refused[child]
+    report(allocated=blocks * size, refused=all(refused))
+    for ask, _ in pipes:
+        os.write(ask, b".")
+    for _ in pipes:
+        os.wait()
+
+
+def total() -> None:
+    """Print the total that the device shows, and which library that is of."""
+    gpu = Driver()
+    with open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123 - a file of the system
+        libraries = sorted({line.split()[-1] for line in maps if "libcuda" in line})
+    report(total=gpu.memory()[1], libraries=libraries)
+
+
+def cost(rounds: str) -> None:
+    """Print the medians of the microseconds that an allocation with its release, and a launch, take."""
+    gpu = Driver()
+    function, address, size = gpu.kernel(NOOP, "noop"), ctypes.c_uint64(), ctypes.c_size_t(2 * MIB)
+
+    def allocate() -> None:
+        gpu.call("cuMemAlloc_v2", ctypes.byref(address), size)
+        gpu.call("cuMemFree_v2", address)
+
+    def microseconds(run: Callable[[], None]) -> float:
+        took = []
+        for _ in range(int(rounds)):
+            began = time.perf_counter_ns()
+            for _ in range(100):
+                run()
+            took.append((time.perf_counter_ns() - began) / 100_000)
+            gpu.call("cuCtxSynchronize")
+        return round(statistics.median(took), 3)
+
+    report(alloc_us=microseconds(allocate), launch_us=microseconds(partial(gpu.launch, function)))
 
 
 def begin_at_the_signal() -> float:
@@ -211,6 +364,13 @@ WORKLOADS: dict[str, Callable[..., None]] = {
     "nvml": nvml,
     "driver": driver,
     "spin": spin,
+    "context": context,
+    "contexts": contexts,
+    "exports": exports,
+    "pool": pool,
+    "fork": fork,
+    "total": total,
+    "cost": cost,
     "fill": fill,
     "hold": hold,
     "matmul": matmul,

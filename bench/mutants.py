@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 240
 
 MEMORY = ("test_memory.py", "test_ways_around.py", "test_usage.py")
-LEASES = ("test_lease.py", "test_lease_classes.py")
+LEASES = ("test_lease_table.py", "test_lease_turn.py", "test_lease.py", "test_lease_classes.py")
 LAUNCHES = ("test_launch.py", *LEASES)
 TESTS = {
     "allocations.c": MEMORY,
@@ -49,12 +49,13 @@ TESTS = {
     "lease_table.c": LEASES,
     "lease_turn.c": LEASES,
     "limits.c": ("test_memory.py", "test_canary.py", "test_nvml.py"),
+    "nvml_processes.c": ("test_nvml.py",),
     "nvml_proxy.c": ("test_nvml.py",),
     "pools.c": MEMORY,
     "process.c": ("test_usage.py", "test_lease.py"),
     "real.c": ("test_lookup.py",),
     "shares.c": ("test_ways_around.py",),
-    "usage.c": ("test_usage.py", "test_memory.py"),
+    "usage.c": ("test_usage.py", "test_memory.py", "test_nvml.py"),
 }
 
 
@@ -159,11 +160,21 @@ SKIPPED = re.compile(
     r"^\s*(?://|/\*|\*|#|static_assert|fprintf|free\(|close\(|munmap|nanosleep|"
     r"pthread_(?:detach|sigmask|mutex_lock|setcancelstate)|sigfillset|(?:vmm|pools)_lock)|\\$"
 )
+LIMITS_READ = (
+    "while (length < room && ((got = read(file, text + length, room + length)) > 0 || (got < 0 && errno == EINTR)))"
+)
 # By file and changed line: why no test could notice the change.
 EQUIVALENT = {
     ("allocations.c", "if (allocations->count * 4 <= allocations->room * 3)"): "the table grows one entry later",
     ("cuda_pool.c", "if (block > bytes && usage_reserve(gpu, block) == USAGE_GRANTED)"): "both reserve the same",
     ("lease_table.c", "table->changes--;"): "the number is only compared with an earlier one",
+    (
+        "lease_turn.c",
+        "if (lease->batch_credits != 0 && credits >= 2 * lease->batch_credits)",
+    ): "it sets what is there already",
+    ("lease_turn.c", "return idle_at <= next ? idle_at : next;"): "both are the same",
+    ("lease_turn.c", "lease->credits_given += credits - (left >= 0 ? left : 0);"): "it subtracts 0",
+    ("limits.c", LIMITS_READ): "a file is read at once",
     ("lease_turn.c", "return late && now - WATCH < next ? now + WATCH : next;"): "it looks at the table once more",
     ("pools.c", "if (bytes <= pool->charged)"): "nothing is released if both are the same",
     ("usage.c", "for (uint32_t i = 0; i <= table->slots_used; i++) {"): "the slot after the last one is free",
@@ -315,6 +326,8 @@ class Scratch:
                     return f"caught by {test}, which did not end"
                 if done.returncode == 1 and re.search(r"CalledProcessError: Command.*'(?:make|gcc)'", done.stdout):
                     return "does not compile"
+                if done.returncode < 0:
+                    return f"caught by {test}, which crashed"
                 if done.returncode == 1:
                     failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", done.stdout, re.MULTILINE)
                     return f"caught by {failed[1] if failed else test}"

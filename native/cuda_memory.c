@@ -54,11 +54,32 @@ void memory_ends_with(CUcontext context)
     end_with(&limit_memory, context);
 }
 
+/* Returns the charge for managed memory. The driver moves it to the host's memory when the GPU is full, so that best
+   effort may have more of it than its share: each byte is charged a part of a byte. All other memory stays on the GPU,
+   and together it never exceeds the share. */
+static uint64_t managed_size(size_t bytes)
+{
+    uint64_t size = charge_size(bytes);
+    const struct limits *limits = limits_get();
+    unsigned milli = limits != NULL ? limits->overcommit_milli : 1000;
+    return milli == 1000 || size > UINT64_MAX / 1000 ? size : (size * 1000 + milli - 1) / milli;
+}
+
+/* Returns whether plain memory is to be managed memory, as the site allows for best effort. */
+static bool overcommits(int gpu)
+{
+    const struct limits *limits = limits_get();
+    return gpu >= 0 && limits != NULL && limits->overcommit_milli > 1000;
+}
+
 HOOK CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     struct charge charge;
     CUcontext context;
-    CUresult result = charge_begin(&charge, fgpu_gpu_of_current(&context), charge_size(bytes));
+    int gpu = fgpu_gpu_of_current(&context);
+    if (overcommits(gpu))
+        return cuMemAllocManaged(address, bytes, CU_MEM_ATTACH_GLOBAL);
+    CUresult result = charge_begin(&charge, gpu, charge_size(bytes));
     if (result != CUDA_SUCCESS)
         return result;
     do
@@ -134,7 +155,7 @@ HOOK CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned fla
 {
     struct charge charge;
     CUcontext context;
-    CUresult result = charge_begin(&charge, fgpu_gpu_of_current(&context), charge_size(bytes));
+    CUresult result = charge_begin(&charge, fgpu_gpu_of_current(&context), managed_size(bytes));
     if (result != CUDA_SUCCESS)
         return result;
     do

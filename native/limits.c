@@ -50,7 +50,7 @@ static const char *read_gpu(char *uuid, char *mem_bytes, char *compute, char *li
     return NULL;
 }
 
-enum { VERSION = 1, KERNEL = 2, COMPUTE = 4, CONTEXT_BYTES = 8, NEEDED = 15, CLASS = 16 };
+enum { VERSION = 1, KERNEL = 2, COMPUTE = 4, CONTEXT_BYTES = 8, NEEDED = 15, CLASS = 16, OVERCOMMIT = 32 };
 
 static const char *once_only(unsigned *seen, unsigned word)
 {
@@ -101,6 +101,13 @@ static const char *read_line(char *line, unsigned *seen)
         return limits.best_effort || strcmp(words[1], "guaranteed") == 0 ? once_only(seen, CLASS)
                                                                          : "class is guaranteed or best-effort";
     }
+    if (strcmp(words[0], "overcommit") == 0) {
+        uint64_t milli;
+        if (!number_of(words[1], &milli) || milli < 1000 || milli > 1000 * 1000)
+            return "overcommit is 1000 thousandths or more";
+        limits.overcommit_milli = (unsigned)milli;
+        return once_only(seen, OVERCOMMIT);
+    }
     if (strcmp(words[0], "context_bytes") == 0)
         return number_of(words[1], &limits.context_bytes) ? once_only(seen, CONTEXT_BYTES) : "context_bytes is bytes";
     return "has an entry that this library does not know";
@@ -110,6 +117,7 @@ static const char *parse(char *text)
 {
     unsigned seen = 0;
     char *rest = NULL;
+    limits.overcommit_milli = 1000;
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
         const char *wrong = read_line(line, &seen);
         if (wrong != NULL)
@@ -117,6 +125,8 @@ static const char *parse(char *text)
     }
     if ((seen & NEEDED) != NEEDED)
         return "lacks one of version, kernel, compute, context_bytes";
+    if (limits.overcommit_milli != 1000 && !limits.best_effort)
+        return "overcommits memory, and is not of the class best-effort";
     return limits.gpu_count == 0 ? "names no GPU" : NULL;
 }
 

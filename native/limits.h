@@ -19,6 +19,8 @@ struct limits {
     char kernel[64];
     enum compute_mode compute;
     bool best_effort;
+    unsigned overcommit_milli; /* how much memory best effort may have in the host's memory and the GPU's together, for
+                                  each 1000 of its share; 1000: its share alone */
     uint64_t context_bytes;
     int gpu_count;
     struct gpu_limit gpus[MAX_LIMITED_GPUS];

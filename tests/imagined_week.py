@@ -50,6 +50,7 @@ class BusyAgent(SimulatedAgent):
                 "gpu_percent": 100 * share * sum(gpu["compute"] or 1000 for gpu in entry["gpus"]) / 1000,
             }
             for gpu in entry["gpus"]:
+                gpu["enforced_bytes"] = None
                 gpu["used_bytes"] = int((gpu["mem_bytes"] or 80 * GIB) * share)
                 held[gpu["uuid"]] = held.get(gpu["uuid"], 0) + gpu["used_bytes"]
         report["gpus"] = [{**gpu, "mem_used_bytes": held.get(gpu["uuid"], 0)} for gpu in report["gpus"]]

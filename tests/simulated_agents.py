@@ -272,7 +272,7 @@ class SimulatedAgent:
             "finished_at": "2026-01-01T00:01:00Z" if ended else None,
             "address": None if ended else "10.1.2.3",
             "ssh_port": 49153 if container.name == "main1" and not ended else None,
-            "gpus": [{**gpu, "used_bytes": container.gpu_used_bytes} for gpu in container.gpus],
+            "gpus": [{**gpu, "used_bytes": container.gpu_used_bytes, "enforced_bytes": None} for gpu in container.gpus],
             "uncapped": [*container.uncapped],
             "apps": {},
             "use": None,

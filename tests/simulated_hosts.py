@@ -69,6 +69,7 @@ def report_of(
         "runtime": "1",
         "fgpu": "1" if gpus else None,
         "gpu_toolkit": "1.17.8" if gpus else None,
+        "gpu_cdi": None,
         "gpu_unlinked": [],
         "images": [{"id": f"sha256:{tag}", "tags": [tag], "size_bytes": 1} for tag in IMAGES],
         "swarm": {

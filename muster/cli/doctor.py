@@ -12,6 +12,7 @@ import click
 from muster.cli.context import json_option
 from muster.cli.output import age, print_json
 from muster.core.agents.agent import Agent, agent_from_report
+from muster.core.agents.agent_attributes import FgpuDevices
 from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.agents.remapped_ids import remapped_ids_problem
 from muster.core.images.names import familiar
@@ -165,6 +166,8 @@ def gpu_findings(name: str, agent: Agent) -> Iterator[Finding]:
     if unlinked := agent.report.gpu_unlinked:
         found = f"{', '.join(unlinked)}: lost to running containers at a `systemctl daemon-reload`"
         yield Finding(f"{name}: GPU devices", ok=False, found=found, remedy="run playbooks/site.yml --tags fgpu")
+    if agent.report.gpus:
+        yield _way_of_gpus(name, agent)
     if agent.fgpu_obstacle:
         found, _, remedy = agent.fgpu_obstacle.partition("; ")
         yield Finding(f"{name}: fgpu", ok=False, found=found, remedy=remedy)
@@ -175,6 +178,23 @@ def gpu_findings(name: str, agent: Agent) -> Iterator[Finding]:
         if gpu.quarantine:
             remedy = 'mend it (docs/fgpu.md, "Sick GPUs"); until then it gets no new sessions'
             yield Finding(f"{name}: GPU {gpu.index}", ok=False, found=gpu.quarantine, remedy=remedy)
+
+
+def _way_of_gpus(name: str, agent: Agent) -> Finding:
+    """Return whether containers get the agent's GPUs as the site wants: by CDI or by the toolkit's hook."""
+    check, wish = f"{name}: GPUs for containers", agent.attributes.fgpu_devices
+    offered = agent.report.gpu_cdi
+    lacking = sorted({gpu.uuid for gpu in agent.report.gpus} - set(offered or ()))
+    if wish is FgpuDevices.NVIDIA or (wish is FgpuDevices.AUTO and offered is None):
+        return Finding(check, ok=True, found="by the container toolkit's hook")
+    if not lacking:
+        return Finding(check, ok=True, found="by CDI")
+    return Finding(
+        check,
+        ok=False,
+        found=f"{', '.join(lacking)}: not in /etc/cdi/muster.json, or a file that it names is gone",
+        remedy="run playbooks/site.yml --tags fgpu",
+    )
 
 
 def _agent(answer: AgentAnswer, settings: Settings, *, is_alone: bool) -> Iterator[Finding]:

@@ -26,6 +26,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "logs": ("muster.cli.sessions.access:logs", "Print what a kernel has written: main1, or SESSION:sub1."),
     "ssh": ("muster.cli.sessions.access:ssh", "Log in to a kernel by ssh: main1, or SESSION:sub1 through main1."),
+    "ssh-config": (
+        "muster.cli.sessions.ssh_config:ssh_config",
+        "Write entries for your running sessions into your ssh configuration.",
+    ),
     "exec": ("muster.cli.sessions.access:exec_", "Run a command in a kernel: `muster exec train:sub1 -- nvidia-smi`."),
     "run": (
         "muster.cli.sessions.access:run",
@@ -105,7 +109,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 _WITHOUT_CONTROL_NODE = frozenset(
     {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "restart", "rename"}
     | {"exec", "run", "ssh", "cp", "open", "folder", "secret", "top", "report", "agents", "images", "commit", "extend"}
-    | {"completion", "version"}
+    | {"ssh-config", "completion", "version"}
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
 

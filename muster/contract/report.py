@@ -145,12 +145,16 @@ class ImageReport(ContractModel):
 
 
 class KernelGpuReport(ContractModel):
-    """A GPU that a container was made with; `used_bytes` is what its processes use there, null where nobody knows."""
+    """A GPU that a container was made with; `used_bytes` is what its processes use there, null where nobody knows.
+
+    `enforced_bytes` is the driver's own limit for the container; null: it has none.
+    """
 
     uuid: GpuUuid
     mem_bytes: Amount | None
     compute: Milli | None
     used_bytes: Amount | None = None
+    enforced_bytes: Amount | None = None
 
 
 class AppReport(ContractModel):
@@ -221,6 +225,7 @@ class Report(ContractModel):
     """The report of a host and the cluster's things on it. `spools` are ids of sessions whose last words it keeps.
 
     `files` are ids of sessions that have keys there, and perhaps other files, whether or not they have containers.
+    `gpu_cdi` are the GPUs that the engine can give by CDI; None where it has none.
     `leftovers` are those of the last run with a manifest; None in a report that no such run was before.
     """
 
@@ -242,6 +247,7 @@ class Report(ContractModel):
     runtime: Line | None = None
     fgpu: Line | None = None
     gpu_toolkit: Line | None = None
+    gpu_cdi: Annotated[tuple[GpuUuid, ...] | None, Field(strict=False, max_length=1_024)] = None
     gpu_unlinked: Few[Line] = ()
     images: Many[ImageReport] = ()
     generation: Amount | None = None

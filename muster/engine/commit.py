@@ -28,6 +28,8 @@ from muster.engine.agent_engine import ENGINE_ERRORS, cause, container_of, engin
 from muster.engine.images import SILENCE_S, Progressed
 
 _CHUNK = 1 << 20
+# The label of the whole layer, which has no name: that of the image that is made of it.
+_RAW = "muster.commit"
 _CREATED_BY = "muster commit"
 _MOST_OF_A_CONFIG = 4 << 20
 # An archive's headers come on top of its files, and may double what small ones take.
@@ -71,7 +73,8 @@ def commit(
     with engine_of(agent, answer_timeout_s=SILENCE_S) as client, container_of(agent, kernel) as found:
         container = client.containers.get(str(found.id))
         _check_size(client, container, new.reference, most_bytes)
-        raw = str(client.api.commit(str(found.id), pause=True)["Id"])
+        _remove_abandoned(client, new.reference)
+        raw = str(client.api.commit(str(found.id), pause=True, changes=[f"LABEL {_RAW}={new.reference}"])["Id"])
         try:
             image_id = _cleaned(client, container, raw, new, most_bytes, spool, progressed)
         finally:
@@ -81,6 +84,12 @@ def commit(
             client.images.remove(new.reference)
             raise _too_large(new.reference, size, most_bytes)
     return Made(image_id, size)
+
+
+def _remove_abandoned(client: docker.DockerClient, reference: str) -> None:
+    """Remove what an interrupted commit to the same name has left: its name is claimed, so nobody is at it now."""
+    for image in client.images.list(filters={"label": f"{_RAW}={reference}", "dangling": True}):
+        client.images.remove(str(image.id), force=True)
 
 
 def remove(agent: Agent, reference: str) -> bool:

@@ -13,6 +13,7 @@ from muster.core.values.units import timestamp
 from muster.remote.client import Client, ServerError, session_path
 from muster.remote.folders import RemoteFolders, RemoteSecrets
 from muster.remote.images import RemoteImages
+from muster.remote.reconnection import Reconnection
 from muster.service.agents.views import AgentsView, GpusView
 from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
 from muster.service.reach.logs import LogRequest
@@ -31,6 +32,7 @@ class RemoteBackend:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._reconnection = Reconnection(client)
 
     @property
     def folders(self) -> RemoteFolders:
@@ -165,7 +167,7 @@ class RemoteBackend:
         reached: Callable[[SessionView], bool],
         timeout_s: float | None = None,
     ) -> Iterator[list[SessionView]]:
-        """Yield as `SessionQueries.wait_for`. Raises TimeoutError."""
+        """Yield as `SessionQueries.wait_for`, across restarts of the server. Raises TimeoutError."""
         now: dict[str, SessionView] = {session.id: session for session in sessions}
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         last: list[SessionView] = []
@@ -180,7 +182,7 @@ class RemoteBackend:
                 raise TimeoutError
             time.sleep(_POLL_S)
             for session in waited_for:
-                now[session.id] = self._client.get(SessionView, session_path(session.id))
+                now[session.id] = self._reconnection.get(SessionView, session_path(session.id), deadline)
 
     def _page(self, query: SessionQuery, cursor: str | None, limit: int) -> SessionListView:
         parameters = {

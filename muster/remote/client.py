@@ -25,6 +25,8 @@ _PATIENCE = httpx.Timeout(60.0, connect=10.0)
 _LONG_PATIENCE = httpx.Timeout(600.0, connect=10.0)
 # Too many requests within a minute are over in seconds, too many failed sign-ins are not.
 _MAX_WAIT_S = 30
+# What a proxy answers while the server behind it is away.
+_OF_A_PROXY = frozenset({502, 503, 504})
 _CLASSES: Mapping[str, type[MusterError]] = {
     **{kind: cls for cls, kind in KINDS.items() if cls is not SpecError},
     "too-large": BadInputError,
@@ -33,6 +35,10 @@ _CLASSES: Mapping[str, type[MusterError]] = {
 
 class ServerError(MusterError):
     """The server cannot be reached, or does not answer as one of ours."""
+
+
+class ServerAwayError(ServerError):
+    """Nobody answers where the server was, or only what stands before it."""
 
 
 class OtherVersionError(MusterError):
@@ -214,7 +220,7 @@ class Client:
             yield
         except httpx.TransportError as error:
             cause = " ".join(str(error).split()) or type(error).__name__
-            raise ServerError(f"{self._title} cannot be reached: {cause}") from None
+            raise ServerAwayError(f"{self._title} cannot be reached: {cause}") from None
 
 
 def path_part(name: str) -> str:
@@ -247,7 +253,8 @@ def _error(response: httpx.Response) -> MusterError:
     except ValueError:
         found = None
     if found is None:
-        return ServerError(f"--server: {response.url.host} answered {response.status_code}: is it a server of Muster?")
+        kind = ServerAwayError if response.status_code in _OF_A_PROXY else ServerError
+        return kind(f"--server: {response.url.host} answered {response.status_code}: is it a server of Muster?")
     return found
 
 

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 from muster.core.values.errors import MusterError
 from muster.remote.client import Client, session_path
+from muster.remote.reconnection import Reconnection
 from muster.service.images.commits_under_way import Progressed
 from muster.service.images.views import CommittedImageView, CommitView, ImagesView
 
@@ -16,6 +17,7 @@ class RemoteImages:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._reconnection = Reconnection(client)
 
     def all(self) -> ImagesView:
         return self._client.get(ImagesView, "images")
@@ -42,5 +44,5 @@ class RemoteImages:
             if progressed is not None:
                 progressed(state.done_bytes, state.total_bytes)
             time.sleep(_POLL_S)
-            state = self._client.get(CommitView, f"commits/{quote(name, safe='')}")
+            state = self._reconnection.get(CommitView, f"commits/{quote(name, safe='')}")
         return state.image

@@ -10,6 +10,8 @@ from muster.core.values.errors import NameTakenError
 from muster.store.database.connection import reading, writing
 from muster.store.database.tables import images
 
+ABANDONED_AFTER_S = 300.0
+"""How long nobody may have touched an image that is being made before its maker counts as dead."""
 _FIELDS = tuple(field.name for field in fields(CommittedImage))
 
 
@@ -20,15 +22,32 @@ class CommittedImages:
         self._engine = engine
 
     def claim(self, image: CommittedImage) -> None:
-        """Keeps the name for one that is being made. Raises NameTakenError."""
+        """Keep the name for an image that is being made, whose maker touches it. Raises NameTakenError.
+
+        One that was abandoned gives its name up.
+        """
+        now = image.created_at
+        values = {**{name: getattr(image, name) for name in _FIELDS}, "touched_at": now}
         with writing(self._engine) as connection:
+            connection.execute(sa.delete(images).where(*_this(image.name, image.tag), _abandoned(now)))
             try:
-                connection.execute(sa.insert(images).values({name: getattr(image, name) for name in _FIELDS}))
+                connection.execute(sa.insert(images).values(values))
             except sa.exc.IntegrityError:
                 raise NameTakenError(
                     f"NAME:TAG: there is an image {image.reference} already, or it is being made;"
                     f" choose another tag, or `muster images rm {image.reference}`"
                 ) from None
+
+    def touch(self, name: str, tag: str, now: float) -> None:
+        """Record that the image is still being made."""
+        with writing(self._engine) as connection:
+            connection.execute(sa.update(images).where(*_this(name, tag)).values(touched_at=now))
+
+    def is_abandoned(self, name: str, tag: str, now: float) -> bool:
+        """Return whether its maker has died before it was made."""
+        query = sa.select(images.c.name).where(*_this(name, tag), _abandoned(now))
+        with reading(self._engine) as connection:
+            return connection.execute(query).first() is not None
 
     def made(self, image: CommittedImage) -> None:
         """Record that the image is made: from now on sessions may use it."""
@@ -58,5 +77,9 @@ def _this(name: str, tag: str) -> tuple[Any, Any]:
     return images.c.name == name, images.c.tag == tag
 
 
+def _abandoned(now: float) -> sa.ColumnElement[bool]:
+    return sa.and_(images.c.image_id == "", images.c.touched_at < now - ABANDONED_AFTER_S)
+
+
 def _image(row: sa.RowMapping) -> CommittedImage:
-    return CommittedImage(**row)
+    return CommittedImage(**{name: row[name] for name in _FIELDS})

@@ -1,6 +1,6 @@
 """What kernels used, in the database: a row for each of their launches."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -52,9 +52,9 @@ class KernelUses:
         They are read in pieces, so that a long time needs no more memory than a short one.
         """
         columns = ("id", "name", "array_id", "array_name", "owner", "project", "submitted_at", "started_at", "ended_at")
-        query = sa.select(*(sessions.c[name] for name in columns), sessions.c.generation).where(
-            sessions.c.submitted_at < until
-        )
+        size = sessions.c.spec["cluster_size"].as_string().label("size")
+        query = sa.select(*(sessions.c[name] for name in columns), sessions.c.generation, sessions.c.given, size)
+        query = query.where(sessions.c.submitted_at < until)
         query = query.where(sa.or_(sessions.c.ended_at.is_(None), sessions.c.ended_at >= since))
         query = query.where(sessions.c.owner.in_(users)) if users else query
         query = query.where(sessions.c.project.in_(projects)) if projects else query
@@ -79,12 +79,12 @@ def _uses(connection: sa.Connection, session_ids: Sequence[str]) -> list[KernelU
     return [KernelUsage(**{name: row[name] for name in _FIELDS}) for row in connection.execute(ordered).mappings()]
 
 
-def _slots(connection: sa.Connection, session_ids: Sequence[str]) -> dict[str, list[Slots]]:
-    """Return by session id the sum of its kernels' slots."""
-    found: dict[str, list[Slots]] = {session_id: [] for session_id in session_ids}
-    query = sa.select(kernels.c.session_id, kernels.c.slots).where(kernels.c.session_id.in_(session_ids))
-    for row in connection.execute(query) if session_ids else ():
-        found[row.session_id].append(Slots(**row.slots))
+def _slots(connection: sa.Connection, session_ids: Sequence[str]) -> dict[str, dict[str, Slots]]:
+    """Return by session id its kernels' slots, by kernel id in rank order."""
+    found: dict[str, dict[str, Slots]] = {session_id: {} for session_id in session_ids}
+    query = sa.select(kernels.c.session_id, kernels.c.id, kernels.c.slots).order_by(kernels.c.rank)
+    for row in connection.execute(query.where(kernels.c.session_id.in_(session_ids))) if session_ids else ():
+        found[row.session_id][row.id] = Slots(**row.slots)
     return found
 
 
@@ -95,24 +95,33 @@ def _by_session(uses: Iterable[KernelUsage]) -> dict[str, list[KernelUsage]]:
     return found
 
 
-def _runs_of(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUsage], now: float) -> Iterator[RunUsage]:
+def _runs_of(row: sa.RowMapping, slots: Mapping[str, Slots], uses: list[KernelUsage], now: float) -> Iterator[RunUsage]:
     """Yield earlier launches as far as they were observed, then the last one by the session's own times."""
     by_generation: dict[int, list[KernelUsage]] = {}
     for use in uses:
         by_generation.setdefault(use.generation, []).append(use)
     lasting = by_generation.pop(row["generation"], [])
     runs = [
-        _run(row, slots, of_run, of_run[0].began_at, max(use.seen_at for use in of_run))
+        _run(row, _given(row, slots, of_run), of_run, of_run[0].began_at, max(use.seen_at for use in of_run))
         for of_run in by_generation.values()
     ]
     if row["started_at"] is not None:
         end = now if row["ended_at"] is None else row["ended_at"]
-        runs.append(_run(row, slots, lasting, row["started_at"], max(end, row["started_at"])))
+        last = [*slots.values()][: row["given"]]
+        runs.append(_run(row, last, lasting, row["started_at"], max(end, row["started_at"])))
     elif lasting:
         # It was queued again, and has not been launched since.
-        runs.append(_run(row, slots, lasting, lasting[0].began_at, max(use.seen_at for use in lasting)))
+        given = _given(row, slots, lasting)
+        runs.append(_run(row, given, lasting, lasting[0].began_at, max(use.seen_at for use in lasting)))
     runs.sort(key=lambda run: run.started_at)
     yield from (replace(run, is_first=number == 0) for number, run in enumerate(runs))
+
+
+def _given(row: sa.RowMapping, slots: Mapping[str, Slots], uses: Iterable[KernelUsage]) -> list[Slots]:
+    """Return the slots of the kernels of an earlier run: of an elastic session as many as were observed then."""
+    observed = {use.kernel_id for use in uses}
+    is_elastic = "-" in (row["size"] or "")
+    return [amounts for kernel_id, amounts in slots.items() if not is_elastic or kernel_id in observed]
 
 
 def _run(row: sa.RowMapping, slots: list[Slots], uses: list[KernelUsage], began: float, ended: float) -> RunUsage:

@@ -26,7 +26,7 @@ from muster.core.values.slots import Slots
 
 _NOT_AS_THEY_ARE = {
     *("kernels", "spec", "state", "step", "result", "wait", "progress"),
-    *("stranded_on", "failed_on", "folders"),
+    *("stranded_on", "failed_on", "folders", "spare"),
 }
 _SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in _NOT_AS_THEY_ARE)
 _KERNEL_FIELDS = tuple(f.name for f in fields(Kernel) if f.name not in {"slots", "allocation"})
@@ -61,7 +61,7 @@ def kernel_rows(session: Session) -> list[dict[str, Any]]:
             "slots": asdict(kernel.slots),
             "allocation": _plain(kernel.allocation),
         }
-        for kernel in session.kernels
+        for kernel in session.possible_kernels
     ]
 
 
@@ -80,6 +80,10 @@ def progress_row(pulls: Iterable[PullProgress]) -> dict[str, Any]:
 
 
 def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: Wait | None) -> Session:
+    kernels = tuple(_kernel_from(kernel) for kernel in kernel_rows)
+    size = len(kernels)
+    if spec.is_elastic:
+        size = spec.sizes[0] if row["given"] is None else row["given"]
     return Session(
         **{name: row[name] for name in _SESSION_FIELDS},
         spec=spec,
@@ -91,7 +95,8 @@ def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: 
         state=SessionState(row["state"]),
         step=LaunchStep(row["step"]) if row["step"] else None,
         result=Result(row["result"]) if row["result"] else None,
-        kernels=tuple(_kernel_from(kernel) for kernel in kernel_rows),
+        kernels=kernels[:size] if size < len(kernels) else kernels,
+        spare=kernels[size:],
     )
 
 

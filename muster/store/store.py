@@ -144,8 +144,10 @@ class Store:
         if changes is None:
             return
         with self._writing() as connection:
-            known = changes.write(connection, increment_counter(connection, SESSION_REVISION))
-        self._waits = known
+            revision = increment_counter(connection, SESSION_REVISION)
+            written = changes.write(connection, revision)
+        self._known_sessions.note_waits(changes, written, revision)
+        self._waits = written
 
     def save_progress(self, session_id: str, progress: Iterable[PullProgress]) -> None:
         """Save how far a launch has come, unless it is over."""

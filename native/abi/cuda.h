@@ -6,10 +6,16 @@
 
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
+typedef struct {
+    char reserved[64];
+} CUipcMemHandle;
 typedef unsigned long long CUmemGenericAllocationHandle;
+#define CU_MEM_ATTACH_GLOBAL 1
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
+typedef struct CUlib_st *CUlibrary;
+typedef struct CUkern_st *CUkernel;
 typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
 typedef struct CUstream_st *CUstream;

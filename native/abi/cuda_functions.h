@@ -153,6 +153,11 @@ CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUme
 
 /* Modules. */
 CUresult cuModuleLoadData(CUmodule *module, const void *image);
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *options, void **values, unsigned count,
+                           int *library_options, void **library_values, unsigned library_count);
+CUresult cuLibraryUnload(CUlibrary library);
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 
@@ -169,6 +174,8 @@ CUresult cuLaunchGrid(CUfunction function, int grid_width, int grid_height);
 CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_height, CUstream stream);
 
 /* Streams and events. */
+CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags);
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
 CUresult cuStreamCreate(CUstream *stream, unsigned flags);
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority);
 CUresult cuStreamDestroy(CUstream stream);

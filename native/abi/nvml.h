@@ -5,6 +5,7 @@
 typedef struct nvmlDevice_st *nvmlDevice_t;
 typedef struct nvmlGpuInstance_st *nvmlGpuInstance_t;
 typedef struct nvmlComputeInstance_st *nvmlComputeInstance_t;
+typedef struct nvmlEventSet_st *nvmlEventSet_t;
 
 typedef enum {
     NVML_SUCCESS = 0,
@@ -102,6 +103,19 @@ typedef struct {
 #define NVML_PROCESS_MODE_ALL 3
 #define NVML_GPU_UTILIZATION_SAMPLES 1
 #define NVML_MEMORY_UTILIZATION_SAMPLES 2
+
+/* The driver's own limits. */
+#define NVML_DEVICE_MEMORY_LIMIT_MAX 0xffffffffffffffffull
+
+typedef struct {
+    const char *nameSpace; /* a control group's directory */
+    unsigned long long softLimit, hardLimit;
+} nvmlSetMemoryLimits_v1_t;
+
+typedef struct {
+    const char *nameSpace;
+    unsigned long long softLimit, hardLimit, currentUsed;
+} nvmlGetMemoryLimits_v1_t;
 
 /* Health. */
 #define NVML_MEMORY_ERROR_TYPE_UNCORRECTED 1
@@ -251,7 +265,14 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProc
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned long long last_seen,
                                   unsigned *value_type, unsigned *count, void *samples);
 
+/* nvidia-smi. */
+nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set);
+nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set);
+nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *uuid);
+
 /* Health. */
+nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits);
+nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits);
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned type, unsigned counter,
                                          unsigned long long *count);
 nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *corrected, unsigned *uncorrected,

@@ -6,6 +6,7 @@ import pytest
 
 from muster.core.images.committed import CommittedImage, parse_name
 from muster.core.values.errors import NameTakenError
+from muster.store.images import ABANDONED_AFTER_S
 from tests.strategies.values import NOW
 
 IMAGE = CommittedImage(
@@ -46,6 +47,27 @@ def test_a_forgotten_image_leaves_its_name(store):
     assert store.images.forget("lab/train", "2")
     assert not store.images.forget("lab/train", "2")
     store.images.claim(IMAGE)
+
+
+def test_the_name_of_an_image_whose_maker_has_died_is_free_again(store):
+    store.images.claim(IMAGE)
+    store.images.touch("lab/train", "2", NOW + 600)
+    later = replace(IMAGE, owner="bob", created_at=NOW + 600 + ABANDONED_AFTER_S)
+    with pytest.raises(NameTakenError):
+        store.images.claim(later)
+    assert not store.images.is_abandoned("lab/train", "2", later.created_at)
+    assert store.images.is_abandoned("lab/train", "2", later.created_at + 1)
+    later = replace(later, created_at=later.created_at + 1)
+    store.images.claim(later)
+    assert store.images.find("lab/train", "2") == later
+
+
+def test_an_image_that_is_made_keeps_its_name_for_good(store):
+    store.images.claim(IMAGE)
+    store.images.made(MADE)
+    assert not store.images.is_abandoned("lab/train", "2", NOW * 2)
+    with pytest.raises(NameTakenError):
+        store.images.claim(replace(IMAGE, created_at=NOW * 2))
 
 
 @pytest.mark.parametrize(

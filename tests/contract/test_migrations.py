@@ -34,6 +34,7 @@ NEW = {
     "inventory",  # in 0014
     *("boot_id", "failed_on", "silence_counts_from", "reached", "launch_record"),  # in 0015
     *("gpu_record", "gpu_accepted"),  # in 0020
+    "given",  # in 0022
 }
 
 

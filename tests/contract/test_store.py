@@ -54,6 +54,28 @@ def test_a_placed_session_keeps_its_gpu_shares_and_numa_nodes(store):
     assert only(store, session) == session
 
 
+def test_specs_that_differ_in_a_name_alone_keep_it(url, open_store):
+    alike = [make_session(number, name=f"train-{number}", command="true") for number in (1, 2, 3)]
+    # Named like a role of its own, and like the role of another.
+    roles = [
+        make_session(number, name=name, roles=["ps:1", "worker:1"])
+        for number, name in ((4, "ps"), (5, "worker"), (6, "other"))
+    ]
+    open_store(url).add([*alike, *roles])
+    read = open_store(url).get([session.id for session in (*alike, *roles)])
+    for session in (*alike, *roles):
+        assert read[session.id] == session
+
+
+def test_a_session_that_is_named_like_a_role_keeps_its_specs_name(url, open_store):
+    array = [
+        replace(make_session(number, name="train", roles=["ps:1"]), name=name) for number, name in ((1, "ps"), (2, "b"))
+    ]
+    open_store(url).add(array)
+    read = open_store(url).get([session.id for session in array])
+    assert [(read[s.id].name, read[s.id].spec) for s in array] == [(s.name, s.spec) for s in array]
+
+
 def test_a_session_of_a_thousand_kernels_is_read_in_rank_order(store):
     store.add([large := make_session(cluster_size=1000), make_session(2)])
     assert only(store, large) == large

@@ -196,3 +196,38 @@ def test_a_snapshot_keeps_the_values_of_unchanged_sessions(store):
     after = {session.id: session for session in store.snapshot(NOW).sessions}
     assert [key for key in after if after[key] is not before[key]] == [changed]
     assert store.snapshot(NOW).sessions == tuple(after.values())
+
+
+def selected(store: Store, act: Callable[[], object]) -> Counter[str]:
+    """Return the number of SELECTs, by table."""
+    found: Counter[str] = Counter()
+
+    def before(_connection, _cursor, statement, _parameters, _context, _executemany):
+        if match := re.search(r"^SELECT .* FROM (\w+)", " ".join(statement.split())):
+            found[match[1]] += 1
+
+    sa.event.listen(store._engine, "before_cursor_execute", before)
+    try:
+        act()
+    finally:
+        sa.event.remove(store._engine, "before_cursor_execute", before)
+    return found
+
+
+def test_waits_that_this_store_has_written_are_not_read_again(store, url, open_store):
+    store.add([make_session(1), make_session(2), runs := placed_on(make_session(3), "a1")])
+    waiting = [session for session in store.snapshot(NOW).sessions if session.id != runs.id]
+    store.save_waits({session.id: replace(FULL, position=place) for place, session in enumerate(waiting)})
+    assert selected(store, lambda: store.snapshot(NOW)).keys().isdisjoint({"sessions", "kernels", "waits"})
+    assert in_order(store) == in_order(open_store(url))
+    assert [session.wait for session in in_order(store)] == [FULL, FULL, None]
+
+
+def test_waits_are_read_again_where_another_store_has_written_meanwhile(url, open_store):
+    own, other = open_store(url), open_store(url)
+    own.add([one := make_session(1), two := make_session(2)])
+    own.snapshot(NOW)
+    other.apply([transitions.hold(one, "eve", NOW)])
+    own.save_waits({one.id: busy(), two.id: busy()})
+    assert in_order(own) == in_order(open_store(url))
+    assert [session.held_by for session in in_order(own)] == ["eve", None]

@@ -4,12 +4,16 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import docker
 import pytest
 
 from muster.core.spec.session_spec import HOME
+from muster.settings import load_settings
+from muster.store.images import ABANDONED_AFTER_S
+from muster.store.store import Store
 from tests.control_node import SMALL
 
 IMAGE = "alice/committed:1"
@@ -159,6 +163,23 @@ def test_a_commit_over_the_size_limit_is_refused(node, session):
     assert "commit_max_size allows 1M; remove files" in refused.err
     assert not [i for i in node.run("images", "--json").json() if i["name"] == "muster-e2e/large"]
     assert not docker.from_env().images.list("muster-e2e/large")
+
+
+def test_what_a_killed_commit_has_left_gives_way_to_the_next_to_its_name(node, session):
+    engine, name = docker.from_env(), "alice/again:1"
+    container = engine.containers.list(filters={"label": f"muster.session-name={session}"})[0]
+    raw = engine.api.commit(container.id, changes=[f"LABEL muster.commit={name}"])["Id"]
+    with as_user(node, "alice"):
+        made = node.run("commit", session, "alice/short:2", "--json").json()
+        with closing(Store(load_settings(node.config).database_url)) as store:
+            killed = replace(store.images.find("alice/short", "2"), name="alice/again", tag="1", image_id="")
+            store.images.claim(replace(killed, created_at=killed.created_at - 2 * ABANDONED_AFTER_S))
+        assert node.run("commit", session, name, "--json").json()["parent"] == made["parent"]
+        assert node.run("images", "show", name, "--json").json()[0]["committed"]["session"]["name"] == session
+        for reference in (name, "alice/short:2"):
+            node.run("images", "rm", reference)
+    with pytest.raises(docker.errors.ImageNotFound):
+        engine.images.get(raw)
 
 
 def test_one_that_is_removed_is_gone_from_catalog_and_agents(node, session):

@@ -1,5 +1,6 @@
 """Sessions that wait, run a command, fail, or reach their limits."""
 
+import time
 from pathlib import Path
 
 import docker
@@ -105,6 +106,20 @@ def test_a_kernel_that_needs_more_memory_than_it_has_is_named(node):
     session = node.show("greedy")
     assert session["result"] == "FAILURE"
     assert session["kernels"][0]["oom_killed"] or session["exit_code"] == 137
+
+
+def test_a_lack_of_memory_in_an_interactive_session_is_told_while_it_goes_on(node):
+    name = node.start()
+    greedy = "blocks = [bytearray(1 << 20) for _ in range(200)]"
+    assert node.exec(name, "python3", "-c", greedy, check=False).code != 0
+    told = "main1 ran out of memory: a process of it was killed, the container went on"
+    deadline = time.monotonic() + 90
+    while (session := node.show(name))["reason"] != told:
+        assert time.monotonic() < deadline, session["reason"]
+        time.sleep(0.5)
+    assert (session["state"], session["kernels"][0]["oom_killed"]) == ("RUNNING", True)
+    assert told in node.run("show", name).out
+    assert told in [line["reason"] for line in session["story"]]
 
 
 def test_a_time_limit_ends_a_session(node):

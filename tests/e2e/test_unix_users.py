@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 import secrets
 import shutil
 import socket
@@ -12,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.control_node import SMALL, ControlNode
+from tests.control_node import ROOT, SMALL, ControlNode
 from tests.forked_cli import Done
 from tests.forked_on_path import muster_on_path
 from tests.opened_app import get, opened_by
@@ -98,6 +99,33 @@ def test_a_day_of_work_without_a_token(muster, login, node, socket_path, monkeyp
     muster("secret", "rm", "api-key")
 
 
+def test_the_readmes_tour_for_a_user_goes_as_written(login, socket_path):
+    section = (ROOT / "README.md").read_text().partition("### Log in, submit")[2].partition("\n### ")[0]
+    script = "\n".join(re.findall(r"```console\n(.*?)```", section, re.DOTALL))
+    home = pwd.getpwnam(login).pw_dir
+    directory = socket_path.parent / "tour"
+    directory.mkdir(mode=0o755)
+    with muster_on_path(directory, "/usr/bin/python3", become(login)) as programs:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=home,
+            env={"HOME": home, "MUSTER_SERVER": f"unix:{socket_path}", "PATH": f"{programs}:{os.environ['PATH']}"},
+            preexec_fn=become(login),
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for answer in (
+        "main1\nsub1\n",
+        "ssh -N -L 127.0.0.1:8000:127.0.0.1:8000 ",
+        "desk may run for 3h, until ",
+        "loss 0.5\n",
+    ):
+        assert answer in done.stdout, done.stdout
+
+
 def _programs(muster: Muster) -> None:
     script = "cat; echo to standard error >&2; exit 7"
     done = muster("exec", "desk:sub1", "--", "sh", "-c", script, stdin="from standard input\n" * 1000, code=7)
@@ -128,12 +156,25 @@ def _logins(muster: Muster, login: str, socket_path: Path, monkeypatch: pytest.M
     with muster_on_path(socket_path.parent, "/usr/bin/python3", become(login)) as directory:
         monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
         _log_in(muster)
+        _log_in_as_an_editor_does(muster, login)
 
 
 def _log_in(muster: Muster) -> None:
     assert muster("ssh", "desk", "hostname; id -un").out == "main1\nwork\n"
     assert muster("ssh", "desk:sub1", "hostname").out == "sub1\n"
     assert muster("ssh", "desk", "--print").out.startswith("ssh -p ")
+
+
+def _log_in_as_an_editor_does(muster: Muster, login: str) -> None:
+    assert muster("ssh-config").out == "desk.muster is desk\n"
+    home = Path(pwd.getpwnam(login).pw_dir)
+    for host, name in (("desk.muster", "main1"), ("sub1.desk.muster", "sub1")):
+        words = ["ssh", "-F", home / ".ssh" / "config", "-o", "BatchMode=yes", host, "hostname"]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+        done = subprocess.run(
+            words, env=environment, preexec_fn=become(login), capture_output=True, text=True, check=False
+        )
+        assert (done.stdout, done.returncode) == (f"{name}\n", 0), done.stderr
 
 
 def _app(muster: Muster, login: str, socket_path: Path) -> None:

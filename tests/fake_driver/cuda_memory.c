@@ -52,12 +52,20 @@ void allocation_drop(CUdeviceptr base)
     first_free = place;
 }
 
+static void release_bytes(const struct allocation *allocation)
+{
+    if (allocation->kind == ALLOC_MANAGED)
+        state_release_managed(gpu_state, gpu_process, allocation->device, allocation->bytes);
+    else
+        state_release(gpu_process, allocation->device, allocation->bytes);
+}
+
 void free_memory_of(CUcontext context)
 {
     for (uint32_t place = 1; place <= used; place++)
         if ((table[place].kind == ALLOC_LINEAR || table[place].kind == ALLOC_MANAGED) &&
             table[place].context == context) {
-            state_release(gpu_process, table[place].device, table[place].bytes);
+            release_bytes(&table[place]);
             allocation_drop((CUdeviceptr)place << ADDRESS_BITS);
         }
 }
@@ -70,7 +78,10 @@ static CUresult allocate(CUdeviceptr *address, uint64_t bytes, enum allocation_k
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         result = capture_forbids();
-    if (result == CUDA_SUCCESS && kind != ALLOC_HOST)
+    if (result == CUDA_SUCCESS && kind == ALLOC_MANAGED)
+        result = state_reserve_managed(gpu_state, gpu_process, context->device, bytes) ? CUDA_SUCCESS
+                                                                                        : CUDA_ERROR_OUT_OF_MEMORY;
+    else if (result == CUDA_SUCCESS && kind != ALLOC_HOST)
         result = reserve_bytes(context->device, bytes);
     if (result != CUDA_SUCCESS)
         return result;
@@ -148,7 +159,7 @@ static CUresult free_allocation(CUdeviceptr address, bool host)
         if (found->kind == ALLOC_POOL)
             pool_give_back(found->pool, found->bytes);
         else if (!host)
-            state_release(gpu_process, found->device, found->bytes);
+            release_bytes(found);
         allocation_drop(base);
     }
     pthread_mutex_unlock(&driver_lock);

@@ -1,5 +1,7 @@
-/* fakegpu init [--gpus N] [--mem BYTES] [--context BYTES] [--free-delay-ms N] [--mig]: the machine's fake GPUs, anew
+/* fakegpu init [--gpus N] [--mem BYTES] [--context BYTES] [--free-delay-ms N] [--mig] [--host BYTES]: the machine's fake GPUs,
+   anew; with --host, managed memory that has no room on its GPU is in the host's memory
    fakegpu status: the devices and who used them, as JSON
+   fakegpu driver VERSION: the version that the driver says it has
    fakegpu ail GPU SYMPTOM VALUE: a symptom of a GPU. An `xid` goes into the file STATE.kmsg, as the kernel's log has it;
    the others are ecc (errors), remap-pending, remap-failed, clocks (NVML's bits), recovery (NVML's action), lost, gone */
 #include "clock.h"
@@ -23,10 +25,14 @@ static int init(struct state *state, int count, char **words)
         {"gpus", required_argument, NULL, 'g'},          {"mem", required_argument, NULL, 'm'},
         {"context", required_argument, NULL, 'c'},       {"free-delay-ms", required_argument, NULL, 'd'},
         {"mig", no_argument, NULL, 'i'},                 {"mute", no_argument, NULL, 'u'},
+        {"host", required_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     for (int option; (option = getopt_long(count, words, "", options, NULL)) != -1;)
         switch (option) {
+        case 'h':
+            settings.host_bytes = strtoull(optarg, NULL, 10);
+            break;
         case 'g':
             settings.gpus = (uint32_t)strtoul(optarg, NULL, 10);
             break;
@@ -143,5 +149,9 @@ int main(int count, char **words)
         return status(state);
     if (count == 5 && !strcmp(words[1], "ail"))
         return ail(state, (unsigned)atoi(words[2]), words[3], strtoull(words[4], NULL, 0));
-    return fail("say init, status or ail");
+    if (count == 3 && !strcmp(words[1], "driver") && strlen(words[2]) < sizeof state->driver_version) {
+        strcpy(state->driver_version, words[2]);
+        return 0;
+    }
+    return fail("say init, status, driver or ail");
 }

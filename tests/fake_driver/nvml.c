@@ -82,12 +82,16 @@ static nvmlReturn_t give_text(char *to, unsigned length, const char *text)
 
 EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length)
 {
-    return initialised ? give_text(version, length, "999.1") : NVML_ERROR_UNINITIALIZED;
+    return initialised ? give_text(version, length, machine->driver_version) : NVML_ERROR_UNINITIALIZED;
 }
 
 EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length)
 {
-    return initialised ? give_text(version, length, "12.999.1") : NVML_ERROR_UNINITIALIZED;
+    char own[sizeof "12." + sizeof machine->driver_version];
+    if (!initialised)
+        return NVML_ERROR_UNINITIALIZED;
+    snprintf(own, sizeof own, "12.%s", machine->driver_version);
+    return give_text(version, length, own);
 }
 
 EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)

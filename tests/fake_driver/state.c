@@ -138,8 +138,10 @@ void state_reset(struct state *state, const struct settings *settings)
     memset(state, 0, sizeof *state);
     state->gpus = settings->gpus;
     state->mute = settings->mute;
+    strcpy(state->driver_version, "999.1");
     state->context_bytes = settings->context_bytes;
     state->free_delay_ns = settings->free_delay_ns;
+    state->host_bytes = settings->host_bytes;
     for (unsigned gpu = 0; gpu < settings->gpus; gpu++) {
         struct device *device = &state->devices[gpu * DEVICES_PER_GPU];
         device->present = 1;
@@ -181,6 +183,7 @@ static void end_slot(struct state *state, struct process *process)
         state->devices[device].skipped_ns += unserved;
         process->contexts[device] = 0;
         process->used_bytes[device] = 0;
+        process->managed_bytes[device] = 0;
     }
     process->state = SLOT_DEAD;
 }
@@ -223,6 +226,53 @@ static uint64_t own_start_ticks(void)
     return ticks;
 }
 
+/* Where the control groups of version 2 are mounted depends on the host; a limit names the directory below that. */
+static void own_group(char group[MOST_GROUP])
+{
+    char line[2 * MOST_GROUP];
+    group[0] = '\0';
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, "0::", 3)) {
+            line[strcspn(line, "\n")] = '\0';
+            snprintf(group, MOST_GROUP, "%.255s", line + 3);
+        }
+    if (file)
+        fclose(file);
+}
+
+static bool is_within(const struct process *process, const struct limit *limit)
+{
+    static const char *const mounts[] = {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"};
+    const char *group = limit->group;
+    for (unsigned i = 0; i < 2 && group == limit->group; i++)
+        if (!strncmp(group, mounts[i], strlen(mounts[i])))
+            group += strlen(mounts[i]);
+    size_t length = strlen(group);
+    return length && !strncmp(process->group, group, length) && strchr("/", process->group[length]);
+}
+
+uint64_t state_used_in(const struct state *state, const struct limit *limit)
+{
+    uint64_t sum = 0;
+    for (unsigned slot = 0; slot < state->slots; slot++)
+        if (is_within(&state->processes[slot], limit))
+            sum += state->processes[slot].used_bytes[limit->device];
+    return sum;
+}
+
+/* Whether the process, with what it has just added, keeps to the limits of its control group and of those above. */
+static bool keeps_limits(const struct state *state, const struct process *process, unsigned device)
+{
+    for (unsigned i = 0; i < MAX_LIMITS; i++) {
+        const struct limit *limit = &state->limits[i];
+        if (limit->group[0] && limit->device == device && is_within(process, limit) &&
+            state_used_in(state, limit) > limit->hard_bytes)
+            return false;
+    }
+    return true;
+}
+
 struct process *state_claim(struct state *state)
 {
     if (mine || forked)
@@ -246,6 +296,7 @@ struct process *state_claim(struct state *state)
         memset(mine, 0, sizeof *mine);
         mine->pid = getpid();
         mine->start_ticks = own_start_ticks();
+        own_group(mine->group);
         mine->state = SLOT_ALIVE;
         if (state->slots <= chosen)
             state->slots = chosen + 1;
@@ -270,6 +321,20 @@ static uint64_t sum_used(const struct state *state, unsigned device)
     return sum;
 }
 
+/* Moves managed memory to the host, as much as is missing; under state_lock. */
+static void evict(struct state *state, unsigned device, uint64_t missing)
+{
+    for (unsigned slot = 0; slot < state->slots && missing; slot++) {
+        struct process *process = &state->processes[slot];
+        uint64_t moved = process->managed_bytes[device] < missing ? process->managed_bytes[device] : missing;
+        moved = moved < state->host_bytes ? moved : state->host_bytes;
+        process->managed_bytes[device] -= moved;
+        process->used_bytes[device] -= moved;
+        state->host_bytes -= moved;
+        missing -= moved;
+    }
+}
+
 bool state_reserve(struct state *state, struct process *process, unsigned device, uint64_t bytes)
 {
     uint64_t total = state->devices[device].mem_bytes;
@@ -277,15 +342,18 @@ bool state_reserve(struct state *state, struct process *process, unsigned device
         return false;
     /* Whoever adds last sees what all others added, so that the sum never passes the total unseen. */
     process->used_bytes[device] += bytes;
-    if (sum_used(state, device) <= total)
+    if (sum_used(state, device) <= total && keeps_limits(state, process, device))
         return true;
     process->used_bytes[device] -= bytes;
     state_lock();
     state_reap(state);
+    uint64_t used = sum_used(state, device);
+    if (used + bytes > total)
+        evict(state, device, used + bytes - total);
     bool fits = false;
     for (unsigned attempt = 0; attempt < 3 && !fits; attempt++) {
         process->used_bytes[device] += bytes;
-        fits = sum_used(state, device) <= total;
+        fits = sum_used(state, device) <= total && keeps_limits(state, process, device);
         if (!fits) {
             process->used_bytes[device] -= bytes;
             sched_yield();
@@ -298,6 +366,31 @@ bool state_reserve(struct state *state, struct process *process, unsigned device
 void state_release(struct process *process, unsigned device, uint64_t bytes)
 {
     process->used_bytes[device] -= bytes;
+}
+
+bool state_reserve_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes)
+{
+    bool on_device = state->host_bytes == 0 || bytes <= state->devices[device].mem_bytes - sum_used(state, device);
+    if (on_device && !state_reserve(state, process, device, bytes))
+        return false;
+    state_lock();
+    bool fits = on_device || bytes <= state->host_bytes;
+    if (on_device)
+        process->managed_bytes[device] += bytes;
+    else if (fits)
+        state->host_bytes -= bytes;
+    state_unlock();
+    return fits;
+}
+
+void state_release_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes)
+{
+    state_lock();
+    uint64_t on_device = process->managed_bytes[device] < bytes ? process->managed_bytes[device] : bytes;
+    process->managed_bytes[device] -= on_device;
+    process->used_bytes[device] -= on_device;
+    state->host_bytes += bytes - on_device;
+    state_unlock();
 }
 
 static void hold(int number)

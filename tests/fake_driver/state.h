@@ -14,6 +14,8 @@ enum {
     MAX_PROCESSES = 128,
     QUEUE_DEPTH = 1024,
     MAX_EXPORTS = 256,
+    MAX_LIMITS = 32,
+    MOST_GROUP = 256,
 };
 
 /* What is wrong with a GPU: `fakegpu ail` sets it, NVML tells it. A lost one answers nothing, a gone one is not listed. */
@@ -46,9 +48,11 @@ enum process_state { SLOT_FREE, SLOT_ALIVE, SLOT_DYING, SLOT_DEAD };
 struct process {
     _Atomic uint32_t state;
     int32_t pid; /* in its own pid namespace */
+    char group[MOST_GROUP]; /* its control group of version 2, as it was when it began; "" where there is none */
     uint64_t start_ticks, died_ns;
     _Atomic uint32_t contexts[MAX_DEVICES];
     _Atomic uint64_t used_bytes[MAX_DEVICES];
+    uint64_t managed_bytes[MAX_DEVICES]; /* of these, what may go to the host's memory; under state_lock */
     _Atomic uint64_t launched_ns[MAX_DEVICES];
     _Atomic uint64_t launches;
     struct launch queue[QUEUE_DEPTH];
@@ -63,23 +67,33 @@ struct exported {
     char properties[32];
 };
 
+/* What the processes of a control group may have of a device together; no group: free. */
+struct limit {
+    uint32_t device;
+    uint64_t soft_bytes, hard_bytes;
+    char group[MOST_GROUP]; /* its directory */
+};
+
 struct state {
     uint64_t magic;
     uint32_t gpus;
     _Atomic uint32_t slots; /* slots at and above it were never used */
     uint64_t context_bytes, free_delay_ns;
+    uint64_t host_bytes; /* how much managed memory the host takes when a device is full */
     uint64_t log_records; /* in the file beside the state that stands for the kernel's log */
     uint32_t mute; /* the driver fails to say the UUID of a device */
+    char driver_version[32];
     struct device devices[MAX_DEVICES];
     struct process processes[MAX_PROCESSES];
     struct exported exports[MAX_EXPORTS];
+    struct limit limits[MAX_LIMITS];
 };
 
 struct settings {
     uint32_t gpus, mig_capable, mute;
-    uint64_t mem_bytes, context_bytes, free_delay_ns;
+    uint64_t mem_bytes, context_bytes, free_delay_ns, host_bytes;
 };
-#define DEFAULT_SETTINGS ((struct settings){2, 0, 0, 8ull << 30, 256ull << 20, 0})
+#define DEFAULT_SETTINGS ((struct settings){2, 0, 0, 8ull << 30, 256ull << 20, 0, 0})
 
 uint64_t now_ns(void);
 /* The mapped state, made with the defaults where there is none; NULL where it cannot be opened. */
@@ -98,6 +112,9 @@ void state_reap(struct state *state);
 
 bool state_reserve(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 void state_release(struct process *process, unsigned device, uint64_t bytes);
+/* Managed memory: on the device, or on the host. What is on the device goes to the host for other memory. */
+bool state_reserve_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes);
+void state_release_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 /* Moves memory of this process behind descriptors. Returns its number, or -1. */
 int state_export(struct state *state, unsigned device, uint64_t bytes);
 /* Returns a new descriptor of it, or -1. */
@@ -105,6 +122,8 @@ int state_export_open(int number);
 /* Returns the number of the memory behind a descriptor, which this process has from now on as well, or -1. */
 int state_import(struct state *state, int file);
 void state_export_drop(int number);
+/* In use by the processes in a limit's control group. */
+uint64_t state_used_in(const struct state *state, const struct limit *limit);
 /* In use by the living; of a GPU with its instances. */
 uint64_t state_used(struct state *state, unsigned device);
 

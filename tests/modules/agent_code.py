@@ -41,7 +41,16 @@ from ansible.module_utils.muster_agent.folders import mounted as mount_folders
 from ansible.module_utils.muster_agent.folders import owned as made_folders
 from ansible.module_utils.muster_agent.folders import quota as folder_quota
 from ansible.module_utils.muster_agent.folders import usage as folder_usage
-from ansible.module_utils.muster_agent.gpus import device_nodes, gpu_access, gpu_report, nvml, nvml_use, xids
+from ansible.module_utils.muster_agent.gpus import (
+    cdi,
+    device_nodes,
+    gpu_access,
+    gpu_report,
+    memory_limits,
+    nvml,
+    nvml_use,
+    xids,
+)
 from ansible.module_utils.muster_agent.gpus import toolkit as gpu_toolkit
 from ansible.module_utils.muster_agent.launch import account_files, gang_release, key_directory, last_words, tmpfs
 from ansible.module_utils.muster_agent.report import app_health, disk_use, host_report, kernel_usage, numa
@@ -56,6 +65,7 @@ __all__ = [
     "agent_plan",
     "agent_report",
     "app_health",
+    "cdi",
     "container_spec",
     "converge",
     "device_nodes",
@@ -83,6 +93,7 @@ __all__ = [
     "made_folders",
     "manifest_schema",
     "mapped_mounts",
+    "memory_limits",
     "mount_folders",
     "mounted_where",
     "nftables",

@@ -131,7 +131,10 @@ def test_a_launch_anew_begins_with_nothing_used(cluster, gpu, access):
 def test_the_report_tells_what_a_kernel_has_from_the_host_alone(cluster, gpu, access):
     cluster.converge(_shared(gpu, access), session())
     given = sorted((kernel["gpus"] for kernel in cluster.report()["kernels"]), key=len)
-    assert given == [[], [{"uuid": gpu, "mem_bytes": 2 << 30, "compute": 250, "used_bytes": None}]]
+    assert given == [
+        [],
+        [{"uuid": gpu, "mem_bytes": 2 << 30, "compute": 250, "used_bytes": None, "enforced_bytes": None}],
+    ]
 
 
 @pytest.fixture

@@ -53,6 +53,17 @@ def test_a_kernels_usage_is_known_after_its_end_and_then_forgotten(cluster):
     assert groups_of(cluster) == []
 
 
+def test_a_kernel_whose_process_ran_out_of_memory_says_so_while_it_runs(cluster):
+    gang = session(["main1", "sub1"])
+    cluster.converge(gang)
+    assert not any(kernel["oom_killed"] for kernel in cluster.report()["kernels"])
+    name = agent_names.container_name(gang["id"], "sub1")
+    greedy = ["docker", "exec", name, "sh", "-c", "x=$(head -c 200000000 /dev/zero | tr '\\0' 'x'); echo ${#x}"]
+    assert subprocess.run(greedy, capture_output=True, check=False).returncode != 0
+    found = {kernel["name"]: (kernel["state"], kernel["oom_killed"]) for kernel in cluster.report()["kernels"]}
+    assert found == {"main1": ("running", False), "sub1": ("running", True)}
+
+
 def test_the_last_words_of_a_kernel_that_was_stopped_tell_what_its_network_carried(cluster):
     gang = session()
     cluster.converge(gang)
@@ -143,6 +154,9 @@ def test_with_one_hierarchy_for_all_the_same_is_read_from_its_files(tmp_path, pl
         "net_tx_bytes": 22,
         "gpu_percent": None,
     }
+    for count, killed in ((0, False), (2, True)):
+        (group / "memory.events").write_text(f"oom 3\noom_kill {count}\n")
+        assert kernel_usage.ran_out_of_memory(place, kernel_cgroup.hierarchies(mounts)) is killed
     (group / "memory.peak").unlink()  # a kernel before 5.19
     assert kernel_usage.kernel_use(place, 5, kernel_cgroup.hierarchies(mounts), tmp_path)["mem_peak_bytes"] is None
 

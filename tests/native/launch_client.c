@@ -2,9 +2,8 @@
 
    launch_client DEVICE once WAY                 the driver's answer to one launch
    launch_client DEVICE work WAY KERNEL MS [spoiled]   launches for so long, and waits for the GPU after every 64
-   launch_client DEVICE capture KERNEL MODE MS   captures graphs beside a thread that launches; writes how many, and how
-                                                 many of them were spoiled; a MODE of 3 captures into a graph again that there
-                                                 is already, in mode 0
+   launch_client DEVICE capture KERNEL WAY MS    captures graphs beside a thread that launches; writes how many, and how
+                                                 many of them were spoiled. The WAYs 0 to 2 are modes; others: begin_capture
    launch_client DEVICE contexts KERNEL MS       launches in two contexts by turns
    launch_client DEVICE elsewhere WAY KERNEL MS  launches while the context of the next device is current; by `nodes` a
                                                  graph whose kernels are of DEVICE, into a stream of the next
@@ -102,20 +101,45 @@ static CUfunction kernel(const char *name)
     return found;
 }
 
-#define RECAPTURE 3
-static CUgraph recaptured;
+enum { RECAPTURE = 3, OLD, TO_GRAPH, FIRST_OF_THREAD, RECAPTURE_OF_THREAD = FIRST_OF_THREAD, OLD_OF_THREAD,
+       TO_GRAPH_OF_THREAD, OF_THREAD };
+static CUgraph captured;
+
+/* Into a graph that there is already by RECAPTURE and TO_GRAPH; by the last four ways of the per-thread default stream. */
+static CUresult begin_capture(int way)
+{
+    const CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    switch (way) {
+    case RECAPTURE:
+        return cuStreamBeginRecaptureToGraph(stream, mode, captured, NULL, NULL);
+    case OLD:
+        return cuStreamBeginCapture(stream);
+    case TO_GRAPH:
+        return cuStreamBeginCaptureToGraph(stream, captured, NULL, NULL, 0, mode);
+    case RECAPTURE_OF_THREAD:
+        return cuStreamBeginRecaptureToGraph_ptsz(NULL, mode, captured, NULL, NULL);
+    case OLD_OF_THREAD:
+        return cuStreamBeginCapture_ptsz(NULL);
+    case TO_GRAPH_OF_THREAD:
+        return cuStreamBeginCaptureToGraph_ptsz(NULL, captured, NULL, NULL, 0, mode);
+    case OF_THREAD:
+        return cuStreamBeginCapture_v2_ptsz(NULL, mode);
+    default:
+        return cuStreamBeginCapture_v2(stream, (CUstreamCaptureMode)way);
+    }
+}
 
 /* Of three launches. */
-static CUresult capture(CUstreamCaptureMode mode, int pause_us, CUgraph *graph)
+static CUresult capture(int way, int pause_us, CUgraph *graph)
 {
-    CUresult result = (int)mode == RECAPTURE
-                          ? cuStreamBeginRecaptureToGraph(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, recaptured, NULL, NULL)
-                          : cuStreamBeginCapture_v2(stream, mode);
+    bool of_thread = way >= FIRST_OF_THREAD;
+    CUresult result = begin_capture(way);
     for (int i = 0; i < 3 && result == CUDA_SUCCESS; i++) {
-        result = cuLaunchKernel(function, ONE, 0, stream, NULL, NULL);
+        result = of_thread ? cuLaunchKernel_ptsz(function, ONE, 0, NULL, NULL, NULL)
+                           : cuLaunchKernel(function, ONE, 0, stream, NULL, NULL);
         usleep((useconds_t)pause_us);
     }
-    CUresult ended = cuStreamEndCapture(stream, graph);
+    CUresult ended = of_thread ? cuStreamEndCapture_ptsz(NULL, graph) : cuStreamEndCapture(stream, graph);
     return result != CUDA_SUCCESS ? result : ended;
 }
 
@@ -165,19 +189,19 @@ static void *launch_beside(void *other)
     return NULL;
 }
 
-static void capture_for(CUstreamCaptureMode mode, double ms)
+static void capture_for(int way, double ms)
 {
     int captures = 0, spoiled = 0;
     pthread_t beside;
     CUstream other; /* made before any capture, which this would spoil */
     MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-    MUST(cuGraphCreate(&recaptured, 0));
+    MUST(cuGraphCreate(&captured, 0));
     pthread_create(&beside, NULL, launch_beside, other);
     for (double until = now_ms() + ms; now_ms() < until; captures++) {
         CUgraph graph = NULL;
-        if (capture(mode, 3000, &graph) != CUDA_SUCCESS)
+        if (capture(way, 3000, &graph) != CUDA_SUCCESS)
             spoiled++;
-        else if (graph != recaptured)
+        else if (graph != captured)
             MUST(cuGraphDestroy(graph));
         usleep(1000);
     }
@@ -225,7 +249,7 @@ int main(int count, char **words)
     } else if (strcmp(mode, "elsewhere") == 0) {
         elsewhere(words[3], atoi(words[1]), atof(words[5]));
     } else if (strcmp(mode, "capture") == 0) {
-        capture_for((CUstreamCaptureMode)atoi(words[4]), atof(words[5]));
+        capture_for(atoi(words[4]), atof(words[5]));
     } else if (strcmp(mode, "contexts") == 0) {
         CUstream streams[2] = {stream};
         MUST(cuCtxSetCurrent(second));

@@ -192,7 +192,7 @@ def test_no_capture_is_spoiled_while_turns_change(containers, fake_driver, clock
     uuids = fake_driver.uuids()
     for container in containers[:2]:
         container.limit(dict.fromkeys(uuids, 500))
-    capturing = [containers[0].start(mode, "capture", "spin_us_500", mode, 3000) for mode in range(4)]
+    capturing = [containers[0].start(way % 4, "capture", "spin_us_500", way, 3000) for way in range(10)]
     others = [containers[1].start(device, "work", "kernel", "spin_us_1000", 3500) for device in range(4)]
     for process in capturing:
         captures, spoiled = map(int, clock.output(process).split())

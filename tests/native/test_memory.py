@@ -207,6 +207,11 @@ BROKEN = {
     "a GPU twice": (HEAD + 2 * "gpu GPU-1 2097152 1\n", "names a GPU twice"),
     "too many GPUs": (HEAD + "".join(f"gpu GPU-{i} 2097152 1\n" for i in range(17)), "names too many GPUs"),
     "a compute mode that is none": ("version 1\nkernel k\ncompute some\n", "compute is fair, hard or none"),
+    "an overcommit below the share": (HEAD + "class best-effort\novercommit 999\n", "overcommit is 1000 thousandths"),
+    "an overcommit that is none": (HEAD + "class best-effort\novercommit more\n", "overcommit is 1000 thousandths"),
+    "an overcommit beyond reason": (HEAD + "overcommit 1000001\n", "overcommit is 1000 thousandths or more"),
+    "an overcommit twice": (HEAD + 2 * "overcommit 1000\n", "says something twice"),
+    "an overcommit of a guaranteed share": (HEAD + "overcommit 1500\n", "overcommits memory, and is not of the class"),
     "a class that is none": (HEAD + "class first\n", "class is guaranteed or best-effort"),
     "a class twice": (HEAD + "class best-effort\nclass guaranteed\n", "says something twice"),
 }
@@ -237,3 +242,143 @@ def test_limits_may_be_as_long_and_as_many_as_they_can_be(container, fake_driver
     text = f"version 1\nkernel {63 * 'k'}\n\ncompute none\ncontext_bytes 0\nclass guaranteed\n{others}"
     container.write_limits(f"{text}gpu {fake_driver.uuids()[0]} 2097152 1\n".ljust(8191))
     assert container.client("info")["total"] == 2 * MIB
+
+
+KIB = 1 << 10
+LAYERED, CUBEMAP, SPARSE, DEFERRED = 1, 4, 0x40, 0x80
+# Width, height, depth, format, channels, flags, levels (0: an array without levels); and what is charged. Rows are in
+# blocks of 64 bytes, planes in blocks of 8 rows; below 1 MiB in steps of 512 bytes, from there on of 2 MiB.
+SHAPES = [
+    ((1000, 0, 0, 0x01, 1, 0, 0), KIB),
+    ((1000, 0, 0, 0x08, 1, 0, 0), KIB),
+    ((1000, 0, 0, 0x02, 1, 0, 0), 2 * KIB),
+    ((1000, 0, 0, 0x09, 1, 0, 0), 2 * KIB),
+    ((1000, 0, 0, 0x10, 1, 0, 0), 2 * KIB),
+    ((1000, 0, 0, 0x03, 1, 0, 0), 4 * KIB),
+    ((1000, 0, 0, 0x20, 4, 0, 0), 16 * KIB),
+    ((64, 1, 0, 0x01, 1, 0, 0), 512),
+    ((1024, 9, 0, 0x01, 1, 0, 0), 16 * KIB),
+    ((1024, 8, 3, 0x01, 1, 0, 0), 24 * KIB),
+    ((1024, 1016, 0, 0x01, 1, 0, 0), 1016 * KIB),
+    ((1024, 1024, 0, 0x01, 1, 0, 0), 2 * MIB),
+    ((2048, 1025, 0, 0x01, 1, 0, 0), 4 * MIB),
+    ((1024, 1024, 16, 0x01, 1, 0, 0), 16 * MIB),
+    ((1024, 1024, 6, 0x01, 1, CUBEMAP, 0), 6 * MIB),
+    ((1 << 20, 1024, 0, 0x20, 1, SPARSE, 0), 0),
+    ((1 << 20, 1024, 0, 0x20, 1, DEFERRED, 0), 0),
+    ((1024, 64, 4, 0x01, 1, 0, 1), 256 * KIB),
+    ((1024, 64, 4, 0x01, 1, 0, 2), (256 + 32) * KIB),
+    ((1024, 64, 4, 0x01, 1, LAYERED, 2), (256 + 64) * KIB),
+    ((64, 1, 1, 0x01, 1, 0, 3), 512),
+    ((1 << 20, 1024, 0, 0x20, 1, SPARSE, 2), 0),
+]
+TAKE_SHAPES = """
+context()
+found = []
+for width, height, depth, kind, channels, flags, levels in SHAPES:
+    array, shape = c_void_p(), byref(Array3D(width, height, depth, kind, channels, flags))
+    before = free_and_total()[0]
+    if levels:
+        ok(cuda.cuMipmappedArrayCreate(byref(array), shape, levels))
+    else:
+        ok(cuda.cuArray3DCreate_v2(byref(array), shape))
+    found.append(before - free_and_total()[0])
+    ok((cuda.cuMipmappedArrayDestroy if levels else cuda.cuArrayDestroy)(array))
+    assert free_and_total()[0] == before
+huge = Array3D(1 << 40, 1 << 40, 1 << 40, 0x20, 4, 0)
+tell([found, cuda.cuArray3DCreate_v2(byref(c_void_p()), byref(huge)), *(
+    cuda.cuMipmappedArrayCreate(byref(c_void_p()), byref(huge), levels) for levels in (1, 13))])
+"""
+
+
+def test_arrays_are_charged_as_the_driver_lays_them_out(fake_driver, plain_container):
+    shapes = [shape for shape, _ in SHAPES]
+    found, *huge = fake_driver.run(TAKE_SHAPES.replace("SHAPES", repr(shapes)), plain_container.libraries)
+    assert found == [charged for _, charged in SHAPES]
+    assert huge == 3 * [OUT_OF_MEMORY]
+
+
+NULL_ARGUMENTS = """
+context()
+before = free_and_total()[0]
+graph = c_void_p()
+ok(cuda.cuGraphCreate(byref(graph), 0))
+node, parameters = c_void_p(), AllocNode(pool=PoolProps(type=1, location=Location(1, 0)), bytes=2 * MIB)
+ok(cuda.cuGraphAddMemAllocNode(byref(node), graph, None, c_size_t(0), byref(parameters)))
+answers = [
+    cuda.cuGraphInstantiateWithFlags(byref(c_void_p()), None, c_uint64(0)),
+    cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(0)),
+    cuda.cuMemFree_v2(c_uint64(12345)),
+    cuda.cuArray3DCreate_v2(byref(c_void_p()), None),
+    cuda.cuArrayDestroy(None),
+    cuda.cuMipmappedArrayDestroy(None),
+    cuda.cuMemCreate(byref(c_uint64()), c_size_t(2 * MIB), None, c_uint64(0)),
+    cuda.cuMemRelease(c_uint64(12345)),
+    cuda.cuMemPoolDestroy(None),
+]
+executable = c_void_p()
+ok(cuda.cuGraphInstantiateWithFlags(byref(executable), graph, c_uint64(0)))
+ok(cuda.cuGraphLaunch(executable, None))
+tell([answers, before - free_and_total()[0]])
+"""
+
+
+def test_calls_that_fail_leave_the_account_as_it_was(fake_driver, plain_container):
+    answers, used = fake_driver.run(NULL_ARGUMENTS, plain_container.libraries)
+    assert all(answers)
+    assert used == 2 * MIB
+
+
+OVERCOMMITTED = """
+context()
+free = free_and_total()
+first, second = allocate(1024 * MIB), allocate(1024 * MIB)
+refusals = [refused(2 * MIB + FITS), refused(FITS)]
+ok(cuda.cuMemFree_v2(first))
+handle = c_uint64()
+kinds = [
+    cuda.cuMemCreate(byref(handle), c_size_t(700 * MIB), byref(on_device()), c_uint64(0)),
+    cuda.cuMemCreate(byref(handle), c_size_t(500 * MIB), byref(on_device()), c_uint64(0)),
+    cuda.cuMemAllocManaged(byref(first), c_size_t(1024 * MIB), 1),
+]
+ok(cuda.cuMemFree_v2(second))
+tell([free, refusals, kinds, free_and_total()[0]])
+wait()
+"""
+
+
+def overcommitted(container, milli=2000):
+    head, gpu = container.start(mem_bytes=1280 * MIB).limits.read_text().split("gpu ")
+    container.write_limits(f"{head}class best-effort\novercommit {milli}\ngpu {gpu}")
+    return container
+
+
+def test_best_effort_has_managed_memory_above_its_share_and_other_memory_within(fake_driver, plain_container):
+    fake_driver.init(1, 1280 * MIB, "--host", str(1 << 40))
+    libraries = overcommitted(plain_container).libraries
+    free, refusals, kinds, left = fake_driver.run(OVERCOMMITTED.replace("FITS", "0"), libraries)
+    assert free == [1024 * MIB, 1280 * MIB], "programs see the share"
+    assert refusals == [OUT_OF_MEMORY, 1], "2 GiB of managed memory are charged 1 GiB"
+    assert kinds == [OUT_OF_MEMORY, 0, OUT_OF_MEMORY]
+    assert left == 1024 * MIB - 500 * MIB
+
+
+def test_guaranteed_containers_get_their_memory_from_best_effort(fake_driver, build_native):
+    fake_driver.init(1, 2048 * MIB, "--host", str(1 << 40))
+    container = overcommitted(Container(fake_driver, build_native))
+    script = "context()\nallocate(1600 * MIB)\ntell(0)\nwait()"
+    rest = fake_driver.start(script, container.libraries)
+    rest.stdout.readline()
+    assert fake_driver.used_bytes() == 1600 * MIB + CONTEXT
+    assert fake_driver.run("context()\ntell(refused(1024 * MIB))") == 0, "the driver moves managed memory away"
+    rest.communicate()
+    assert fake_driver.used_bytes() == 0
+
+
+def test_without_overcommit_plain_memory_stays_on_the_gpu(fake_driver, build_native):
+    fake_driver.init(1, 2048 * MIB, "--host", str(1 << 40))
+    container = overcommitted(Container(fake_driver, build_native), 1000)
+    rest = fake_driver.start("context()\nallocate(1024 * MIB)\ntell(0)\nwait()", container.libraries)
+    rest.stdout.readline()
+    assert fake_driver.run("context()\ntell(refused(1024 * MIB))") == OUT_OF_MEMORY
+    rest.communicate()

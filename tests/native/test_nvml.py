@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -130,6 +131,75 @@ def test_a_container_sees_its_own_processes_and_utilisation_only(container):
     for process in (neighbour, own, idle):
         process.kill()
         process.communicate()
+
+
+def questions(environment, *words):
+    """Return what nvml_questions.py is answered."""
+    command = [sys.executable, Path(__file__).with_name("nvml_questions.py"), *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30)
+    return json.loads(done.stdout)
+
+
+INVALID, TOO_SMALL, OTHER_VERSION, NO_INSTANCE = 2, 7, 25, 0xFFFFFFFF
+
+
+def test_every_way_to_ask_is_answered_with_the_containers_own_processes(container):
+    neighbour, busy = container.driver.start(BUSY), container.driver.start(BUSY, container.libraries)
+    idle = None
+    for process in (neighbour, busy):
+        process.stdout.readline()
+    idle = container.popen("hold", 2 * MIB)
+    idle.stdout.readline()
+    found = questions(container.environment, "0", "wrong")
+    used = CONTEXT + 2 * MIB
+    old, new = (
+        [[busy.pid, used], [idle.pid, used]],
+        [[pid, used, NO_INSTANCE, NO_INSTANCE] for pid in (busy.pid, idle.pid)],
+    )
+
+    def full(entries, *errors):
+        there = len(entries)
+        short = [[TOO_SMALL, there, None]] if there > 1 else [[0, there, entries]]
+        return [[TOO_SMALL, there, None], *short, [TOO_SMALL, there, None], [0, there, entries], *errors]
+
+    assert found["ComputeRunningProcesses"] == full(old, INVALID)
+    assert found["ComputeRunningProcesses_v2"] == found["ComputeRunningProcesses_v3"] == full(new, INVALID)
+    details = full([[*entry, 0] for entry in new], INVALID, OTHER_VERSION)
+    assert found["details 0"] == found["details 3"] == details
+    sample = [busy.pid, 0, 50, 25, 0, 0]
+    assert found["busy"] == full([sample], INVALID)
+    assert found["infos"] == full([[0, busy.pid, 50, 25, 0, 0, 0, 0]], INVALID, OTHER_VERSION)
+    assert (found["rates"], found["no rates"]) == ([0, 50, 25], INVALID)
+    assert found["samples"] == [0, NVML_NOT_SUPPORTED, NVML_NOT_SUPPORTED, 0]
+    for name in ("Graphics", "MPSCompute"):
+        for version in ("", "_v2", "_v3"):
+            empty, without, *_ = found[f"{name}RunningProcesses{version}"]
+            assert (empty, without) == ([0, 0, None], [0, 0, []])
+            assert found[f"{name}RunningProcesses{version}"][-1] == INVALID
+    assert [answer[:2] for answer in found["details 1"][:4]] == 4 * [[0, 0]]
+    assert all(found["of no device"])
+    assert all(found["memory"])
+    busy.kill()
+    busy.communicate()
+    found = questions(container.environment, "0", "wrong")
+    assert [answer[0] for answer in found["busy"][:4]] == 4 * [NVML_NOT_FOUND], "the neighbour's work is not told"
+    assert [answer[0] for answer in found["infos"][:4]] == 4 * [NVML_NOT_FOUND]
+    assert found["rates"] == [0, 0, 0]
+    for process in (neighbour, idle):
+        process.kill()
+        process.communicate()
+
+
+def test_of_a_gpu_that_is_not_limited_every_question_is_the_drivers(container):
+    script = BUSY.replace("context()", "context(1)")
+    working = container.driver.start(script)
+    working.stdout.readline()
+    plain = {**container.environment, "LD_LIBRARY_PATH": str(container.driver.directory)}
+    ours, theirs = (questions(environment, "1") for environment in (container.environment, plain))
+    assert ours == theirs
+    assert ours["ComputeRunningProcesses"][3][2][0][0] == working.pid
+    working.kill()
+    working.communicate()
 
 
 def test_without_usable_limits_nvml_does_not_start(container):

@@ -54,8 +54,10 @@ def test_a_killed_process_leaves_its_memory_even_while_nobody_has_waited_for_it(
 
 
 def test_a_dead_process_leaves_its_memory_to_those_that_came_after_it(container):
-    first, second = (container.popen("hold", 512 * MIB) for _ in range(2))
-    assert [process.stdout.readline() for process in (first, second)] == [GRANTED, GRANTED]
+    first = container.popen("hold", 512 * MIB)
+    assert first.stdout.readline() == GRANTED
+    second = container.popen("hold", 512 * MIB)  # only now, so that its slot is behind the first one's
+    assert second.stdout.readline() == GRANTED
     first.kill()
     first.communicate()
     third = container.popen("hold", CAP - 512 * MIB - 2 * CONTEXT)
@@ -175,3 +177,26 @@ def test_a_table_whose_maker_was_killed_is_made_again(container):
 def test_every_user_of_the_container_may_use_the_table(container):
     container.client("info")
     assert container.usage.stat().st_mode & 0o777 == 0o666
+
+
+MOST_SLOTS, SLOTS_USED = 2048, 312
+
+
+def test_a_container_with_as_many_processes_as_places_gives_another_nothing(container):
+    holder = container.popen("hold", 2 * MIB)
+    assert holder.stdout.readline() == GRANTED
+    with container.usage.open("r+b") as table:
+        table.seek(SLOTS)
+        slot = table.read(SLOT_BYTES)
+        empty = slot[:24] + bytes(SLOT_BYTES - 24)  # of a process that lives
+        table.seek(SLOTS + SLOT_BYTES)
+        table.write(empty * (MOST_SLOTS - 1))
+        table.seek(SLOTS_USED)
+        table.write(struct.pack("I", MOST_SLOTS))
+    before = container.usage.read_bytes()[SLOTS:]
+    process = container.popen("info")
+    _, errors = process.communicate(timeout=30)
+    assert errors.endswith(f"CUDA error {OUT_OF_MEMORY}\n")
+    assert container.usage.read_bytes()[SLOTS:] == before
+    holder.communicate()
+    assert container.client("info")["free"] == CAP - CONTEXT, "all of them have ended"

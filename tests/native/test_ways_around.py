@@ -483,11 +483,14 @@ def test_the_observation_finds_programs_that_use_the_gpu_without_the_libraries(f
     answers = nvml.Answers([], {uuid: [(process.pid, MIB) for process in processes]}, [])
     share = {"uuid": uuid, "mem_bytes": CAP, "compute": 250}
 
-    def found(gpu: object, libraries: Path) -> dict:
+    def found(gpu: object, libraries: Path, again: nvml.Answers = answers) -> dict:
         kernel = {"container_id": CONTAINER_ID, "gpus": [gpu]}
-        return gpu_report.uncapped_processes(answers, [kernel], libraries, proc)
+        return gpu_report.uncapped_processes(answers, [kernel], libraries, lambda: again, proc)
 
-    assert found(share, tmp_path / "fgpu") == {CONTAINER_ID: sorted((it.pid, it.pid) for it in processes[1:3])}
+    assert found(share, tmp_path / "fgpu") == {CONTAINER_ID: sorted(it.pid for it in processes[1:3])}
+    # What the driver no longer lists has started another program since, with other libraries.
+    gone = nvml.Answers([], {uuid: [(processes[1].pid, MIB)]}, [])
+    assert found(share, tmp_path / "fgpu", gone) == {CONTAINER_ID: [processes[1].pid]}
     assert found({**share, "mem_bytes": None}, tmp_path / "fgpu") == {}
     assert found(share, tmp_path / "no libraries here") == {}
     for process in processes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.session import FINAL, Session, SessionState, kernel_count, kernels_of
+from muster.core.model.session import FINAL, Session, SessionState, kernel_count, kernels_of, spare_kernels_of
 from muster.core.spec.session_spec import SessionSpec
 from tests.simulation.containers import ModuleFailedError
 from tests.simulation.daemon import KilledError
@@ -62,7 +62,8 @@ class Deeds:
             str(uuid.UUID(int=(number << 96) | (0x4 << 76) | (0x8 << 60) | kernel, version=4))
             for kernel in range(kernel_count(made))
         )
-        session = Session(ids[0], made.name, "ada", made, kernels_of(made, ids, made.image), self._world.clock())
+        kernels, spare = (make(made, ids, made.image) for make in (kernels_of, spare_kernels_of))
+        session = Session(ids[0], made.name, "ada", made, kernels, self._world.clock(), spare=spare)
         self.numbers[deed.target] = session
         self.submissions[session.id] = deed
         self._world.users.add([session])

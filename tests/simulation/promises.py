@@ -137,6 +137,9 @@ class Promises:
         ledger = Ledger.of(self.agents.values())
         for session in self.sessions.values():
             if session.state in PLACED and not session.holds_nothing:
+                least, most = session.spec.sizes
+                if not least <= len(session.kernels) <= most or any(kernel.allocation for kernel in session.spare):
+                    raise BrokenPromiseError("size", f"{session.name} has {len(session.kernels)} of {least}-{most}")
                 for kernel in session.kernels:
                     if kernel.allocation is None:
                         raise BrokenPromiseError("slots", f"{session.name} is {session.state} and holds no room")
@@ -339,7 +342,7 @@ class Promises:
     def usage_is_true(self, session_id: str, recorded: Sequence[KernelUsage], logged: Collection[str]) -> None:
         """Check what the store holds of a session's usage; of kernels with a log it has their last words."""
         session, truth = self.sessions[session_id], self.truths[session_id]
-        names = {kernel.id: kernel.name for kernel in session.kernels}
+        names = {kernel.id: kernel.name for kernel in session.possible_kernels}
         for use in recorded:
             name = names[use.kernel_id]
             really = truth.used_s(name, use.generation)

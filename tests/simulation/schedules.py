@@ -98,7 +98,8 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     faults = random.Random(f"{seed} faults")
     count = users.choice((1, 1, 2, 2, 3, 4))
     usage = random.Random(f"{seed} usage")
-    deeds = [_used(usage, _submission(users, number)) for number in range(1, count + 1)]
+    sizes = random.Random(f"{seed} sizes")
+    deeds = [_elastic(sizes, _used(usage, _submission(users, number))) for number in range(1, count + 1)]
     deeds += _urgent(random.Random(f"{seed} urgent"), count + 1, hosts)
     for _ in range(users.choice((0, 0, 1, 1, 2))):
         kind = users.choice(("end", "end", "end", "restart", "drain", "resume", "hold", "let go"))
@@ -145,6 +146,15 @@ def _submission(chance: random.Random, number: int) -> Deed:
     }
     at = round(chance.uniform(0.0, chance.choice((5.0, 5.0, 60.0))), 3)
     return Deed(at, SUBMIT, str(number), (*spec.items(), *behaviour.items()))
+
+
+def _elastic(chance: random.Random, submission: Deed) -> Deed:
+    """Return the submission, sometimes of a session that also runs with more kernels."""
+    values = dict(submission.values)
+    if chance.random() < 0.3:
+        least = values["cluster_size"]
+        values["cluster_size"] = f"{least}-{least + chance.choice((1, 2, 4))}"
+    return replace(submission, values=tuple(values.items()))
 
 
 def _urgent(chance: random.Random, number: int, hosts: list[str]) -> list[Deed]:

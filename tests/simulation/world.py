@@ -376,6 +376,6 @@ class World:
                 raise BrokenPromiseError("forgotten", f"the store holds {stored[session_id]}, and committed {known}")
             self.promises.story_is_legal(session_id, self.users.story(session_id))
             uses = self.users.uses.of_sessions([session_id])
-            names = [kernel.name for kernel in known.kernels]
+            names = [kernel.name for kernel in known.possible_kernels]
             logged = [name for name in names if self.users.log(session_id, name) is not None]
             self.promises.usage_is_true(session_id, uses, logged)

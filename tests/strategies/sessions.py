@@ -16,6 +16,7 @@ from muster.core.model.session import (
     SessionState,
     kernel_count,
     kernels_of,
+    spare_kernels_of,
 )
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.spec.session_spec import SessionSpec
@@ -31,8 +32,9 @@ def make_session(number: int = 1, *, state: SessionState = SessionState.PENDING,
     in_spec = {"name": f"s{number}", "image": "busybox", **in_spec}
     spec = SessionSpec.model_validate(in_spec)
     ids = tuple(new_id(number, kernel) for kernel in range(kernel_count(spec)))
-    session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), NOW + number, state)
-    return replace(session, **values)
+    kernels = kernels_of(spec, ids, spec.image)
+    session = Session(ids[0], spec.name, "ada", spec, kernels, NOW + number, state)
+    return replace(session, spare=spare_kernels_of(spec, ids, spec.image), **values)
 
 
 def make_array(number: int, indexes: Iterable[int], **values: Any) -> list[Session]:
@@ -84,8 +86,11 @@ def sessions_in_any_state(draw: st.DrawFn, number: int = 1) -> Session:
     spec = spec.model_copy(update={"name": spec.name or f"s{number}", "image": "busybox"})
     ids = tuple(new_id(number, kernel) for kernel in range(kernel_count(spec)))
     session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), NOW)
+    session = replace(session, spare=spare_kernels_of(spec, ids, spec.image))
     state = draw(st.sampled_from(STATES))
     if state in PLACED:
+        if spec.is_elastic:
+            session = session.of_size(draw(st.integers(*spec.sizes)))
         session = placed_on(session, *draw(st.sampled_from((("a1",), ("a1", "a2")))), state=state)
     if state in {SessionState.TERMINATING, SessionState.TERMINATED, SessionState.ERROR}:
         session = replace(

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from muster.core.agents.agent import Agent
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
-from muster.core.model.session import PLACED, Allocation, LaunchStep, Session, SessionState, kernel_count, kernels_of
+from muster.core.model.session import (
+    PLACED,
+    Allocation,
+    LaunchStep,
+    Session,
+    SessionState,
+    kernel_count,
+    kernels_of,
+    spare_kernels_of,
+)
 from muster.core.model.snapshot import Snapshot
 from tests.strategies.agents import agents, joined_agent, make_agent
 from tests.strategies.capacity import Ledger, share_choices
@@ -39,6 +48,8 @@ def _maybe_placed(draw: st.DrawFn, session: Session, known: Sequence[Agent], led
     if not group:
         return None
     here = draw(st.sampled_from(group))
+    if session.spec.is_elastic:
+        session = session.of_size(draw(st.integers(*session.spec.sizes)))
     for kernel in session.kernels:
         agent = draw(st.sampled_from(group)) if session.spec.cluster_mode == "multi-node" else here
         choices = share_choices(agent, kernel.slots, trial.gpus[agent.id])
@@ -69,6 +80,7 @@ def snapshots(draw: st.DrawFn, *, max_sessions: int = 6, never_spread: bool = Fa
         ids = tuple(new_id(number, kernel) for kernel in range(kernel_count(spec)))
         at = NOW - draw(st.integers(0, 3))
         session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), at)
+        session = replace(session, spare=spare_kernels_of(spec, ids, spec.image))
         placed = _maybe_placed(draw, session, known, ledger) if draw(st.booleans()) else None
         retry_at = draw(st.sampled_from(_RETRY_AT))
         wait = draw(st.sampled_from(_WAITS))

@@ -44,7 +44,9 @@ def specs(draw: st.DrawFn) -> SessionSpec:
     roles = draw(role_entries())
     listed = 1 + sum(int(str(role["replicas"])) for role in roles)
     may_grow = not any(role["name"] == "sub" for role in roles)
-    cluster_size = draw(st.none() | st.integers(listed, listed + 3 if may_grow else listed))
+    cluster_size: int | str | None = draw(st.none() | st.integers(listed, listed + 3 if may_grow else listed))
+    if cluster_size is not None and may_grow and draw(st.booleans()):
+        cluster_size = f"{cluster_size}-{draw(st.integers(int(cluster_size) + 1, int(cluster_size) + 3))}"
     command = draw(st.none() | texts().filter(str.strip))
     script = draw(st.just("#!/bin/sh\ntrue\n")) if command is None and draw(st.booleans()) else None
     is_batch = command is not None or script is not None
@@ -130,13 +132,14 @@ def gang_specs(draw: st.DrawFn, *, never_spread: bool = False) -> SessionSpec:
     names = draw(st.lists(st.sampled_from(("ps", "worker")), max_size=2, unique=True))
     roles = [{"name": name, "replicas": draw(st.integers(1, 2)), **resources()} for name in names]
     modes = ("single-node",) if never_spread else ("single-node", "multi-node")
-    extra = draw(st.integers(0, 2))
+    least = 1 + sum(int(str(role["replicas"])) for role in roles) + draw(st.integers(0, 2))
+    more = draw(st.sampled_from((0, 0, 0, 1, 3)))
     return SessionSpec.model_validate(
         {
             "name": "gang",
             "image": "busybox",
             "roles": roles,
-            "cluster_size": 1 + sum(int(str(role["replicas"])) for role in roles) + extra,
+            "cluster_size": f"{least}-{least + more}" if more else least,
             "cluster_mode": draw(st.sampled_from(modes)),
             "priority": draw(st.sampled_from((40, 50, 50, 60))),
             "time_limit": draw(st.sampled_from((None, None, "10m", "1h"))),

@@ -36,7 +36,7 @@ def print_gpu_map(gpus: Iterable[GpuView]) -> None:
 def print_kernels_gpus(kernels: Iterable[KernelView]) -> None:
     """Print the GPUs and shares of each kernel of a session."""
     print_table(
-        ("KERNEL", "GPU", "SHARE", "COMPUTE", "MEMORY", "UUID", "PROBLEM"),
+        ("KERNEL", "GPU", "SHARE", "COMPUTE", "MEMORY", "CAP", "UUID", "PROBLEM"),
         [
             (
                 kernel.name,
@@ -44,6 +44,7 @@ def print_kernels_gpus(kernels: Iterable[KernelView]) -> None:
                 _share(share),
                 "-" if share.compute is None else f"{share.compute / 10:g}%",
                 _memory(share.used_bytes, share.most_mem_bytes),
+                _capped_by(share),
                 share.uuid,
                 kernel.gpu_problem or "-",
             )
@@ -86,6 +87,12 @@ def _holder(share: GpuHolderView) -> str:
 
 def _share(share: GpuHolderView | GpuShareView) -> str:
     return "whole" if share.is_device else format_milli(share.amount)
+
+
+def _capped_by(share: GpuShareView) -> str:
+    if share.is_device or share.mem_bytes is None:
+        return "-"
+    return "libraries" if share.enforced_bytes is None else "driver"
 
 
 def _memory(used: int | None, most: int | None) -> str:

@@ -39,7 +39,8 @@ def print_warnings(warnings: Iterable[str]) -> None:
 def _print_item(item: DryRunItemView, dry_run: DryRunView) -> None:
     if item.wait is None:
         when = "now" if dry_run.unworked is None else "once somebody works the queue"
-        click.echo(f"{item.name} would start {when}, {item.mode}:")
+        given = f" with {item.size} containers" if item.size != str(item.cluster_size) else ""
+        click.echo(f"{item.name} would start {when}{given}, {item.mode}:")
         for line in placed_where(item.kernels, dry_run.gpu_indexes):
             click.echo(f"  {line}")
         return

@@ -82,7 +82,7 @@ def _print_session(session: DetailsView) -> None:
         "Notice": session.notice.strip() if session.notice and session.state is SessionState.RUNNING else None,
         "Group": f"{session.resource_group}, priority {session.priority}, project {session.project}",
         "Array": f"index {session.array_index} of {session.array_name}, {spec['array']}" if session.array_id else None,
-        "Cluster": f"{session.cluster_size} kernels, {session.cluster_mode}",
+        "Cluster": f"{session.size} kernels, {session.cluster_mode}",
         "Resources": format_slots(session.slots),
         "Disk limit": f"{format_bytes(spec['disk'])} in each kernel" if spec["disk"] else None,
         "Time limit": _time_limit(session),

@@ -47,7 +47,7 @@ def _session_row(session: SessionView) -> list[object]:
         session.owner,
         session.type,
         session.state + (f" ({session.result})" if session.result else ""),
-        session.cluster_size,
+        session.size,
         format_slots(session.slots),
         ",".join(session.agents) or "-",
         age(session.submitted_at),

@@ -29,9 +29,7 @@ def written_config(access: SshAccessView, server_options: Sequence[str]) -> Path
     known_hosts = directory / "known_hosts"
     lines = []
     for kernel in access.kernels:
-        nc = [_BUSYBOX, "nc", "127.0.0.1", str(access.port)]
-        words = [_program(), *server_options, "exec", f"{access.session_id}:{kernel.name}", "--", *nc]
-        lines += [f"Host {kernel.name}", f"  ProxyCommand {shlex.join(words).replace('%', '%%')}"]
+        lines += [f"Host {kernel.name}", f"  ProxyCommand {proxy_command(access, kernel.name, server_options)}"]
     lines += [
         "Host *",
         f"  User {access.user}",
@@ -44,6 +42,13 @@ def written_config(access: SshAccessView, server_options: Sequence[str]) -> Path
     config = directory / "config"
     write_whole(config, ("\n".join(lines) + "\n").encode())
     return config
+
+
+def proxy_command(access: SshAccessView, kernel: str, server_options: Sequence[str]) -> str:
+    """Return a line for ssh that connects to the sshd of a kernel as `muster exec` does."""
+    nc = [_BUSYBOX, "nc", "127.0.0.1", str(access.port)]
+    words = [_program(), *server_options, "exec", f"{access.session_id}:{kernel}", "--", *nc]
+    return shlex.join(words).replace("%", "%%")
 
 
 def _cache() -> Path:

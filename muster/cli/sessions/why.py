@@ -8,6 +8,7 @@ import click
 
 from muster.cli.context import complete_session, json_option, opened_backend
 from muster.cli.output import print_json, print_table
+from muster.core.model.session import SessionState
 from muster.core.values.slots import format_slots
 from muster.core.whatif.explain import Surroundings, code_text, explain, moment_text, start_text
 from muster.service.questions.views import QueuedView, SuggestionView
@@ -30,6 +31,8 @@ def why(session: str, what_if: bool, as_json: bool) -> None:
         return
     around = surroundings(answer.names, is_worked=answer.unworked is None)
     click.echo(f"{answer.name} is {answer.state}: {why_text(answer)}")
+    if answer.state is SessionState.RUNNING and answer.size != str(answer.cluster_size):
+        click.echo(f"  runs with {answer.size} containers")
     if answer.wait:
         for line in explain(answer, answer.wait, answer.wait.position or 0, around):
             click.echo(f"  {line}")
@@ -85,7 +88,7 @@ def _queued_row(queued: QueuedView, around: Surroundings) -> list[object]:
         queued.name,
         queued.owner,
         queued.priority,
-        queued.cluster_size,
+        queued.size,
         format_slots(queued.slots),
         code_text(queued.wait),
         start_text(queued.wait, around),

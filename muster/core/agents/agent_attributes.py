@@ -23,6 +23,7 @@ _NAME_REMEDY = "write letters, digits, `_`, `.` and `-`, beginning with a letter
 _PLACE_REMEDY = "write letters, digits and `_./:-`, beginning with a letter or a digit"
 _LABEL_REMEDY = "write letters, digits and `_./-`, beginning and ending with a letter or a digit, 63 at the most"
 _MOST_UNITS = 1000
+_MOST_OVERCOMMIT = 16
 
 
 class FgpuProvider(StrEnum):
@@ -59,8 +60,9 @@ class FgpuOverCap(StrEnum):
 
 
 class FgpuDevices(StrEnum):
-    """The engine's driver that gives GPUs to containers."""
+    """The engine's driver that gives GPUs to containers. AUTO is CDI for a container whose GPUs all come by that."""
 
+    AUTO = "auto"
     NVIDIA = "nvidia"
     CDI = "cdi"
 
@@ -114,6 +116,17 @@ def _overcommit(value: object) -> int:
     return factor
 
 
+def _fgpu_overcommit(value: object) -> int:
+    remedy = f"write a factor from 1 to {_MOST_OVERCOMMIT}, such as 1.5"
+    try:
+        factor = parse_milli(value)
+    except ValueError as error:
+        raise invalid(str(error), remedy) from None
+    if not 1000 <= factor <= _MOST_OVERCOMMIT * 1000:
+        raise invalid(f"{value!r} is no such factor", remedy)
+    return factor
+
+
 def _one_of(choices: type[StrEnum]) -> Callable[[object], object]:
     def chosen(value: object) -> object:
         if value not in tuple(choices):
@@ -164,9 +177,9 @@ def _refuse(errors: list[FieldError]) -> None:
 
 
 class AgentAttributes(SpecModel):
-    """The attributes of an agent. `cpu_overcommit` is in thousandths; `units_per_gpu` is by GPU model, or `default`.
+    """The attributes of an agent. `cpu_overcommit` and `fgpu_overcommit` are in thousandths.
 
-    `gpu_health` has the site's verdicts on symptoms of GPUs.
+    `units_per_gpu` is by GPU model, or `default`. `gpu_health` has the site's verdicts on symptoms of GPUs.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -183,8 +196,9 @@ class AgentAttributes(SpecModel):
     fgpu_compute: Annotated[FgpuCompute, BeforeValidator(_one_of(FgpuCompute))] = FgpuCompute.FAIR
     fgpu_choice: Annotated[FgpuChoice, BeforeValidator(_one_of(FgpuChoice))] = FgpuChoice.POLICY
     fgpu_over_cap: Annotated[FgpuOverCap, BeforeValidator(_one_of(FgpuOverCap))] = FgpuOverCap.REPORT
-    fgpu_devices: Annotated[FgpuDevices, BeforeValidator(_one_of(FgpuDevices))] = FgpuDevices.NVIDIA
+    fgpu_devices: Annotated[FgpuDevices, BeforeValidator(_one_of(FgpuDevices))] = FgpuDevices.AUTO
     fgpu_context_bytes: Bytes = 300 << 20
+    fgpu_overcommit: Annotated[int, BeforeValidator(_fgpu_overcommit)] = 1000
     gpu_health: Annotated[dict[str, HealthVerdict], BeforeValidator(_gpu_health)] = Field(default_factory=dict)
 
     def units_of(self, model: str) -> int:

@@ -191,6 +191,7 @@ def capped(shared: Shared, attributes: AgentAttributes, compute: FgpuCompute) ->
         f"compute {compute}",
         f"context_bytes {max(measured, default=attributes.fgpu_context_bytes)}",
         *(["class best-effort"] if shared.best_effort else []),
+        *([f"overcommit {attributes.fgpu_overcommit}"] if overcommits(shared.best_effort, attributes) else []),
         *[f"gpu {part.uuid} {part.mem_bytes} {part.compute}{_limit(part)}" for part in shared.parts],
     ]
     return Delta(
@@ -201,6 +202,11 @@ def capped(shared: Shared, attributes: AgentAttributes, compute: FgpuCompute) ->
         usage=True,
         leases=() if compute is FgpuCompute.NONE else tuple(part.uuid for part in shared.parts),
     )
+
+
+def overcommits(best_effort: bool, attributes: AgentAttributes) -> bool:
+    """Return whether a kernel may have more memory than its share, as managed memory."""
+    return best_effort and attributes.fgpu_overcommit > WHOLE_MILLI
 
 
 def _limit(part: Part) -> str:

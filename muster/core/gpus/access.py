@@ -1,14 +1,17 @@
 """What a kernel's container gets of the host's GPUs: this module alone decides it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from muster.contract.manifest import DevicesEntry, GpuAccessEntry, GpuEntry, HostMountEntry
 from muster.core.agents.agent import Agent, Gpu
-from muster.core.agents.agent_attributes import AgentAttributes, FgpuDevices
+from muster.core.agents.agent_attributes import FgpuDevices
 from muster.core.agents.gpu_providers import PROVIDERS, WHOLE_MILLI, Delta, Part, Shared, quantise
 from muster.core.model.session import GpuShare, Kernel
 from muster.core.spec.session_spec import SessionSpec
+
+# The kind of the devices in the specification that roles/fgpu writes.
+CDI_KIND = "muster/gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ def gpu_access(agent: Agent, kernel: Kernel, spec: SessionSpec) -> GpuAccess:
     shared = Shared(kernel.id, parts, beside_whole=len(parts) < len(gpus), best_effort=spec.best_effort)
     delta = PROVIDERS[attributes.fgpu_provider].delta(shared, attributes) if parts else Delta()
     access = GpuAccessEntry(
-        devices=_devices(gpus, attributes),
+        devices=_devices(gpus, agent),
         libraries=dict(delta.libraries),
         mounts=tuple(HostMountEntry(**asdict(mount)) for mount in delta.mounts),
         env=dict(delta.env),
@@ -44,6 +47,14 @@ def gpu_access(agent: Agent, kernel: Kernel, spec: SessionSpec) -> GpuAccess:
         leases=delta.leases,
     )
     return GpuAccess(gpus, access, delta.files)
+
+
+def cdi_gives(agent: Agent, uuids: Iterable[str]) -> bool:
+    """Return whether the engine gives these GPUs by CDI, and not the container toolkit by its hook."""
+    devices = agent.attributes.fgpu_devices
+    if devices is FgpuDevices.AUTO:
+        return set(uuids) <= set(agent.report.gpu_cdi or ())
+    return devices is FgpuDevices.CDI
 
 
 def _part(entry: GpuEntry, mem_bytes: int, gpu: Gpu | None, more: int | None) -> Part:
@@ -77,8 +88,8 @@ def _kernel_gpu(agent: Agent, share: GpuShare) -> GpuEntry:
     return GpuEntry(uuid=share.uuid, mem_bytes=mem_bytes, compute=compute)
 
 
-def _devices(gpus: tuple[GpuEntry, ...], attributes: AgentAttributes) -> DevicesEntry:
+def _devices(gpus: tuple[GpuEntry, ...], agent: Agent) -> DevicesEntry:
     uuids = tuple(gpu.uuid for gpu in gpus)
-    if attributes.fgpu_devices is FgpuDevices.CDI:
-        return DevicesEntry(driver="cdi", ids=tuple(f"nvidia.com/gpu={uuid}" for uuid in uuids))
+    if cdi_gives(agent, uuids):
+        return DevicesEntry(driver="cdi", ids=tuple(f"{CDI_KIND}={uuid}" for uuid in uuids))
     return DevicesEntry(driver="nvidia", ids=uuids)

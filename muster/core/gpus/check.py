@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from muster.contract.report import KernelGpuReport
 from muster.core.agents.agent import Agent
 from muster.core.agents.agent_attributes import FgpuOverCap
+from muster.core.agents.gpu_providers import WHOLE_MILLI
 from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Kernel, Session
 from muster.core.values.units import spell_bytes
@@ -42,7 +43,8 @@ def gpu_findings(session: Session, reports: Reports, agents: Mapping[str, Agent]
             continue
         agent = agents.get(kernel.allocation.agent_id) if kernel.allocation else None
         ends = agent is not None and agent.attributes.fgpu_over_cap is FgpuOverCap.END
-        finding = _other_gpus(kernel, entry.gpus) or _over_share(kernel, entry.gpus, ends=ends)
+        factor = agent.attributes.fgpu_overcommit if agent and session.spec.best_effort else WHOLE_MILLI
+        finding = _other_gpus(kernel, entry.gpus) or _over_share(kernel, entry.gpus, factor, ends=ends)
         finding = finding or _uncapped(kernel, entry.uncapped, ends=ends)
         finding = finding or _in_quarantine(kernel, agent)
         if finding or all(gpu.used_bytes is not None for gpu in _capped(entry.gpus)):
@@ -86,10 +88,14 @@ def _other_gpus(kernel: Kernel, gpus: Sequence[KernelGpuReport]) -> GpuFinding |
     return GpuFinding(f"{topic}{_named(held)}, but was promised {_named(promised)}", topic)
 
 
-def _over_share(kernel: Kernel, gpus: Sequence[KernelGpuReport], *, ends: bool) -> GpuFinding | None:
+def _over_share(kernel: Kernel, gpus: Sequence[KernelGpuReport], factor: int, *, ends: bool) -> GpuFinding | None:
+    """Return a finding where memory is above the share times `factor`, in thousandths.
+
+    With a factor above 1 some of it may be managed memory, which leaves the GPU when others need room there.
+    """
     for gpu in _capped(gpus):
-        used, cap = gpu.used_bytes, gpu.mem_bytes
-        if used is not None and cap is not None and used > cap + TOLERANCE_BYTES:
+        used, cap = gpu.used_bytes, (gpu.mem_bytes or 0) * factor // WHOLE_MILLI
+        if used is not None and used > cap + TOLERANCE_BYTES:
             topic = f"{kernel.name} uses "
             problem = f"{topic}{spell_bytes(used)} of GPU memory, its share is {spell_bytes(cap)}"
             return GpuFinding(problem, topic, ends)

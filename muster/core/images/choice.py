@@ -136,7 +136,7 @@ def _shortages(
 ) -> Iterable[FieldError]:
     said: set[FieldError] = set()
     listed = {role.name for role in spec.roles}
-    for role in spec.kernel_roles():
+    for role in spec.kernel_roles(spec.sizes[1]):
         version = chosen[words.get(role.name, words[""])]
         for error in shortages(version, role.slots) if version else ():
             own = role.name in listed

@@ -51,7 +51,10 @@ def applied_to(session: Session, event: Event) -> Session:
         changes["reason"] = event.reason
     if event.kernels:
         changes["kernels"] = tuple(replace(k, **event.kernels.get(k.id, {})) for k in session.kernels)
-    return replace(session, **changes)
+        if session.spare:
+            changes["spare"] = tuple(replace(k, **event.kernels.get(k.id, {})) for k in session.spare)
+    changed = replace(session, **changes)
+    return changed if changed.given == session.given else changed.of_size(changed.given)
 
 
 def _depended_on(active: Iterable[Session], ended: dict[str, Session]) -> dict[str, Session]:

@@ -148,7 +148,8 @@ def _memory_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _survived(kernel: Kernel) -> str:
-    return f"{kernel.name} ran out of memory: a process of it was killed, its command went on"
+    what_goes_on = "its command" if kernel.command is not None else "the container"
+    return f"{kernel.name} ran out of memory: a process of it was killed, {what_goes_on} went on"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.core.agents.agent import Agent, AgentState, Gpu
-from muster.core.model.plan import Plan
-from muster.core.model.session import GpuShare, Kernel, LaunchStep, Result, Session, SessionState
+from muster.core.model.plan import Placement, Plan
+from muster.core.model.session import GpuShare, Kernel, LaunchStep, Result, Session, SessionState, size_text
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
 from muster.core.values.units import format_duration
@@ -29,7 +29,7 @@ TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
 MAX_LAUNCHES = 3
 RETRY_DELAY_S = 5.0
 _MOST_DOUBLINGS = 6
-_NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": ()}
+_NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": (), "given": None}
 _NO_CONTAINER: Mapping[str, Any] = {
     "allocation": None,
     "container_id": None,
@@ -93,16 +93,23 @@ def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
         transition(
             sessions[placement.session_id],
             _S.SCHEDULED,
-            f"placed on {', '.join(sorted({a.agent_id for a in placement.allocations.values()}))}",
+            _placed_text(sessions[placement.session_id], placement),
             snapshot.now,
             placed_mode=placement.mode,
             wait=None,
             retry_at=None,
             stranded_on=(),
+            given=len(placement.allocations) if sessions[placement.session_id].spec.is_elastic else None,
             kernels={kernel_id: {"allocation": a} for kernel_id, a in placement.allocations.items()},
         )
         for placement in plan.placements
     ]
+
+
+def _placed_text(session: Session, placement: Placement) -> str:
+    text = f"placed on {', '.join(sorted({a.agent_id for a in placement.allocations.values()}))}"
+    size = size_text(session.spec, len(placement.allocations))
+    return f"{text}, with {size} containers" if session.spec.is_elastic else text
 
 
 def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:

@@ -1,8 +1,8 @@
 """Sessions and kernels: frozen values, changed by `dataclasses.replace` only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from muster.core.model.folders import MountedFolder
 from muster.core.model.wait import Wait
@@ -126,6 +126,8 @@ class Session:
 
     The sessions of one array share an `array_id`. `stranded_on` names the agents that it ran on when it lost one,
     `failed_on` those on which its launches have failed since it last ran.
+    An elastic session (`--cluster-size 4-8`) has as many `kernels` as it was `given`; where that is None, as it needs
+    at least. Those that it might have beyond them are `spare`: they hold nothing.
     `notice` is the text that its users are shown before its end, `warned_at` when one said that it is idle.
     `extended_s` is what users have added to its time limit.
     """
@@ -160,6 +162,8 @@ class Session:
     notice: str | None = None
     warned_at: float | None = None
     extended_s: int = 0
+    given: int | None = None
+    spare: tuple[Kernel, ...] = ()
     folders: tuple[MountedFolder, ...] = ()
 
     @property
@@ -207,6 +211,17 @@ class Session:
         return total(kernel.slots for kernel in self.kernels)
 
     @property
+    def possible_kernels(self) -> tuple[Kernel, ...]:
+        """Return the kernels that it has and those that it might have, in rank order."""
+        return (*self.kernels, *self.spare) if self.spare else self.kernels
+
+    def of_size(self, given: int | None) -> Self:
+        """Return it with so many of its kernels, None: with as many as it needs at least; the others are spare."""
+        every = self.possible_kernels
+        size = self.spec.sizes[0] if given is None else given
+        return replace(self, given=given, kernels=every[:size], spare=every[size:])
+
+    @property
     def agents(self) -> tuple[str, ...]:
         """Return the ids of the agents that hold its kernels, main1's first."""
         return tuple(dict.fromkeys(k.allocation.agent_id for k in self.kernels if k.allocation))
@@ -233,12 +248,21 @@ class StoryLine:
 
 
 def kernels_of(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: str) -> tuple[Kernel, ...]:
-    """Return the session's kernels in rank order: main1 first, then each role's by index.
+    """Return the kernels that the session has at least, in rank order: main1 first, then each role's by index.
 
     `kernel_ids` holds one id for each kernel; the first is the session's own.
     """
+    return _kernels(spec, kernel_ids, default_image)[: spec.sizes[0]]
+
+
+def spare_kernels_of(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: str) -> tuple[Kernel, ...]:
+    """Return those that an elastic session might have beyond `kernels_of`, by rank."""
+    return _kernels(spec, kernel_ids, default_image)[spec.sizes[0] :] if spec.is_elastic else ()
+
+
+def _kernels(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: str) -> tuple[Kernel, ...]:
     kernels: list[Kernel] = []
-    for role in spec.kernel_roles():
+    for role in spec.kernel_roles(spec.sizes[1]):
         for index in range(1, role.replicas + 1):
             rank = len(kernels)
             runs_command = rank == 0 or (spec.run_on == "all" and role.command is None)
@@ -259,8 +283,17 @@ def kernels_of(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: st
     return tuple(kernels)
 
 
+def size_text(spec: SessionSpec, given: int | None) -> str:
+    """Return a session's size for people: `4`; of an elastic one `4-8`, and `6 of 4-8` once it was given so many."""
+    least, most = spec.sizes
+    if least == most:
+        return str(least)
+    return f"{least}-{most}" if given is None else f"{given} of {least}-{most}"
+
+
 def kernel_count(spec: SessionSpec) -> int:
-    return sum(role.replicas for role in spec.kernel_roles())
+    """Return how many kernels it may have at most: so many ids it needs."""
+    return spec.sizes[1]
 
 
 def kernel_named(session: Session, name: str | None) -> Kernel:

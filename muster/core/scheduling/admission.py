@@ -65,6 +65,15 @@ class Admission:
         if session.array_id is not None:
             self._placed_of_arrays[session.array_id] += 1
 
+    def more(self, session: Session) -> int:
+        """Return how many spare kernels its limits allow a session that was placed in this pass."""
+        return self._limits.more(session, session.spare) if self._limits is not None else len(session.spare)
+
+    def admit_more(self, session: Session, count: int) -> None:
+        """Count so many of the spare kernels of a session that was placed in this pass."""
+        if self._limits is not None:
+            self._limits.add_kernels(session, session.spare[:count])
+
     def closed_agents(self, session: Session) -> frozenset[str]:
         """Return the agents that take no such session now, for a reservation or for a gang that lost an agent."""
         return self._closures.agents(session)

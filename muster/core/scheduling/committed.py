@@ -9,7 +9,10 @@ from muster.core.model.snapshot import Snapshot
 
 def running(session: Session, placement: Placement, started_at: float) -> Session:
     """Return the session as it runs where the plan places it, since then."""
-    kernels = tuple([replace(kernel, allocation=placement.allocations[kernel.id]) for kernel in session.kernels])
+    given = placement.allocations
+    if len(given) != len(session.kernels):
+        session = session.of_size(len(given))
+    kernels = tuple([replace(kernel, allocation=given[kernel.id]) for kernel in session.kernels])
     return replace(
         session,
         kernels=kernels,

@@ -23,7 +23,15 @@ from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.allocated import Allocated
 from muster.core.scheduling.future import Future, Waiting, end_of, holder, starter
 from muster.core.scheduling.pass_memory import GroupAgents, PassMemory
-from muster.core.scheduling.placement import Gang, PlacementState, Typical, gang_of, on_one_agent, typical_requests
+from muster.core.scheduling.placement import (
+    Gang,
+    PlacementState,
+    Typical,
+    gang_of,
+    gang_of_size,
+    on_one_agent,
+    typical_requests,
+)
 from muster.core.scheduling.preemption import victims
 from muster.core.scheduling.reasons import behind, busy, never_fits, no_agents, preempting
 from muster.core.scheduling.repack import Placed, Repacker
@@ -114,7 +122,17 @@ class GroupPass:
             reason = self._tried(session)
             if reason is not None:
                 self.reasons[session.id] = reason
-        self._explain()
+
+    def grow(self) -> None:
+        """Give elastic sessions that start more kernels, each as many as fit, the first in the queue first.
+
+        Only what nobody else starts on is left then, and what is reserved for the head stays reserved.
+        """
+        for number, session in enumerate(self._starting):
+            most = self._admission.more(session) if session.spare else 0
+            if most:
+                self._lying[number] = self._grown(session, self._lying[number], most)
+                self._admission.admit_more(session, len(self._lying[number].allocations) - len(session.kernels))
 
     @property
     def placements(self) -> Iterator[Placement]:
@@ -260,6 +278,44 @@ class GroupPass:
         self._admission.admit(session)
         self._allocated.add(session.owner, alike.total)
 
+    def _grown(self, session: Session, lying: Placed, most: int) -> Placed:
+        """Place a session that starts anew, with up to so many kernels more; return where it lies."""
+        head, room = self._head, None if self._head is None else self._head.room
+        given, others = self._state, [] if room is None else [room]
+        if head is not None and room is not None:
+            if head.start == math.inf:
+                # What it has may be counted as the head's already.
+                return lying
+            if end_of(session, self._snapshot.now) > head.start:
+                room.release(lying.kernels)
+                given, others = room, [self._state]
+        self._state.release(lying.kernels)
+        least = len(session.kernels)
+        gang = self._largest(given, session, lying.closed, least, least + most)
+        allocations = None if gang is None else given.place(gang, lying.closed)
+        if gang is None or allocations is None:
+            for state in {id(each): each for each in (self._state, given)}.values():
+                state.take(lying.kernels)
+            return lying
+        for other in others:
+            other.take_as(given, gang)
+        return Placed(gang, lying.closed, allocations)
+
+    def _largest(
+        self, state: PlacementState, session: Session, closed: frozenset[str], fits: int, most: int
+    ) -> Gang | None:
+        """Return the largest of its gangs that fits, of up to `most` kernels; None if no more than `fits` do."""
+        largest = None
+        middle = most
+        while fits < most:
+            gang = gang_of_size(session, middle, self._overlay)
+            if state.fits(gang, closed):
+                largest, fits = gang, middle
+            else:
+                most = middle - 1
+            middle = (fits + most + 1) // 2
+        return largest
+
     def _lead(self, session: Session, alike: _Alike) -> Wait | None:
         """Return the wait of the first session that does not fit, with capacity reserved or made for it.
 
@@ -320,7 +376,7 @@ class GroupPass:
             return reason
         return replace(reason, message=f"{reason.message}; it keeps off {', '.join(avoided)}, where its launch failed")
 
-    def _explain(self) -> None:
+    def explain(self) -> None:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
         if self._explains:
             explained = {
@@ -361,7 +417,7 @@ class GroupPass:
 
 
 def _placement(session: Session, placed: Placed) -> Placement:
-    by_kernel = {kernel.id: given for kernel, given in zip(session.kernels, placed.allocations, strict=True)}
+    by_kernel = {k.id: given for k, given in zip(session.possible_kernels, placed.allocations, strict=False)}
     return Placement(session.id, "single-node" if placed.agents == 1 else "multi-node", by_kernel)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.core.model.policy import EACH, Limit, Limits
-from muster.core.model.session import Session
+from muster.core.model.session import Kernel, Session
 from muster.core.model.wait import LimitHit, LimitKind, Wait, WaitCode
 from muster.core.values.slots import SLOT_NAMES, spell_slot
 
@@ -52,11 +52,11 @@ class _Counts:
         return found
 
     def add(self, session: Session) -> None:
-        scopes = self.scopes(session)
-        if not scopes:
-            return
-        amounts = _amounts(session)
-        for scope in scopes:
+        if self.scopes(session):
+            self.add_amounts(session, _sum(session.kernels))
+
+    def add_amounts(self, session: Session, amounts: Sequence[int]) -> None:
+        for scope in self.scopes(session):
             for place, _ in scope.bounds:
                 scope.used[place] += amounts[place]
             scope.refusals.clear()
@@ -82,11 +82,26 @@ class RunningLimits:
         """Count another session that was placed."""
         self._counts.add(session)
 
+    def more(self, session: Session, kernels: Sequence[Kernel]) -> int:
+        """Return how many of these kernels, which are alike, the session may have beside those that it counts for."""
+        most = len(kernels)
+        _, *amounts = _sum(kernels[:1])
+        for scope in self._counts.scopes(session):
+            for place, bound in scope.bounds:
+                if place and amounts[place - 1]:
+                    most = min(most, max(0, bound - scope.used[place]) // amounts[place - 1])
+        return most
+
+    def add_kernels(self, session: Session, kernels: Sequence[Kernel]) -> None:
+        """Count further kernels of a session that is counted already."""
+        _, *amounts = _sum(kernels)
+        self._counts.add_amounts(session, (0, *amounts))
+
     def refusal(self, session: Session) -> Wait | None:
         scopes = self._counts.scopes(session)
         if not scopes:
             return None
-        amounts = _amounts(session)
+        amounts = _sum(session.kernels)
         first: tuple[_Scope, int] | None = None
         for scope in scopes:
             for place, bound in scope.bounds:
@@ -142,16 +157,16 @@ def _wait(scope: _Scope, place: int, request: int) -> Wait:
     return Wait(WaitCode.LIMIT, message, limit=hit)
 
 
-def _amounts(session: Session) -> tuple[int, ...]:
-    """Return the session's amounts in the order of COUNTED."""
+def _sum(kernels: Sequence[Kernel]) -> tuple[int, ...]:
+    """Return the amounts of a session with these kernels, in the order of COUNTED."""
     cpu = mem = fgpu = gpu = 0
-    for kernel in session.kernels:
+    for kernel in kernels:
         slots = kernel.slots
         cpu += slots.cpu
         mem += slots.mem
         fgpu += slots.fgpu
         gpu += slots.gpu
-    return 1, len(session.kernels), cpu, mem, fgpu, gpu
+    return 1, len(kernels), cpu, mem, fgpu, gpu
 
 
 def spell_counted(counted: str, amount: int) -> str:

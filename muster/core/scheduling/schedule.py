@@ -36,6 +36,10 @@ def schedule(snapshot: Snapshot, memory: PassMemory | None = None, *, explains: 
     with _no_garbage_collection():
         for group_pass in passes:
             group_pass.work()
+        # Limits hold across groups: what others may start with is not given away.
+        for group_pass in passes:
+            group_pass.grow()
+            group_pass.explain()
     plan = Plan(
         tuple(placement for done in passes for placement in done.placements),
         Waits([done.reasons for done in passes]),

@@ -19,11 +19,10 @@ from muster.core.spec.idle import IdleFields
 from muster.core.spec.log_files import LogFields
 from muster.core.spec.scheduling import SchedulingFields
 from muster.core.spec.startup import StartupFields
-from muster.core.spec.values import Bytes, Milli, assignments, invalid
+from muster.core.spec.values import MAX_KERNELS, Bytes, ClusterSize, Milli, assignments, invalid
 from muster.core.values.errors import FieldError
 from muster.core.values.slots import Slots
 
-MAX_KERNELS = 1000
 MAX_TASKS = 100_000
 MAX_IMAGE = 1024
 MAX_MOUNTS = 100
@@ -164,11 +163,9 @@ class SessionSpec(AppFields, FolderFields, GpuClassFields, IdleFields, LogFields
     run_on: Literal["main", "all"] = Field(
         default="main", description="kernels that run the command", json_schema_extra=flag("--on")
     )
-    cluster_size: int | None = Field(
+    cluster_size: ClusterSize = Field(
         default=None,
-        ge=1,
-        le=MAX_KERNELS,
-        description="number of kernels",
+        description="number of kernels; MIN-MAX such as 4-8 starts with as many as there is room for",
         json_schema_extra=flag("--cluster-size", "-N", metavar="N"),
     )
     cluster_mode: Literal["single-node", "multi-node"] = Field(
@@ -326,18 +323,20 @@ class SessionSpec(AppFields, FolderFields, GpuClassFields, IdleFields, LogFields
             )
 
     def _size_errors(self) -> Iterator[FieldError]:
-        least = 1 + sum(role.replicas for role in self.roles if role.name != "main")
-        if least > MAX_KERNELS:
+        listed = 1 + sum(role.replicas for role in self.roles if role.name != "main")
+        least, most = _ends(self.cluster_size) or (listed, listed)
+        if listed > MAX_KERNELS:
             yield FieldError(
-                "roles", f"a session of {least} containers is too large", f"ask for {MAX_KERNELS} at the most"
+                "roles", f"a session of {listed} containers is too large", f"ask for {MAX_KERNELS} at the most"
             )
-        elif self.cluster_size is not None and self.cluster_size < least:
+        elif least < listed:
+            remedy = f"begin it at {listed} or more" if least < most else f"make it {listed} or more"
             yield FieldError(
                 "cluster_size",
-                f"{self.cluster_size} is less than main and the roles' replicas, {least}",
-                f"leave cluster_size out, or make it {least} or more",
+                f"{least} is less than main and the roles' replicas, {listed}",
+                f"leave cluster_size out, or {remedy}",
             )
-        elif (self.cluster_size or 0) > least and any(role.name == "sub" for role in self.roles):
+        elif most > listed and any(role.name == "sub" for role in self.roles):
             yield FieldError(
                 "cluster_size",
                 f"{self.cluster_size} is more than the roles add up to",
@@ -345,7 +344,7 @@ class SessionSpec(AppFields, FolderFields, GpuClassFields, IdleFields, LogFields
             )
 
     def _task_errors(self) -> Iterator[FieldError]:
-        kernels = sum(role.replicas for role in self.kernel_roles())
+        kernels = self.sizes[1]
         if self.tasks is not None and self.tasks < kernels <= MAX_KERNELS:
             yield FieldError(
                 "tasks", f"{self.tasks} are less than the session's kernels, {kernels}", f"write {kernels} or more"
@@ -354,7 +353,7 @@ class SessionSpec(AppFields, FolderFields, GpuClassFields, IdleFields, LogFields
     def _resource_errors(self) -> Iterator[FieldError]:
         listed = {role.name: role for role in self.roles}
         said: set[str] = set()
-        for role in self.kernel_roles():
+        for role in self.kernel_roles(self.sizes[1]):
             own = listed.get(role.name)
             for error in _resource_errors_of(role):
                 inherited = own is None or getattr(own, error.field) is None
@@ -370,12 +369,24 @@ class SessionSpec(AppFields, FolderFields, GpuClassFields, IdleFields, LogFields
     def is_batch(self) -> bool:
         return self.type == "batch" or (self.type is None and (self.command is not None or self.script is not None))
 
-    def kernel_roles(self) -> "tuple[KernelRole, ...]":
-        """Return the roles in rank order: main, then as listed, then `sub` for what cluster_size leaves."""
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Return with how many kernels it runs at least, and at most."""
+        listed = 1 + sum(role.replicas for role in self.roles if role.name != "main")
+        least, most = _ends(self.cluster_size) or (listed, listed)
+        return max(least, listed), max(most, listed)
+
+    @property
+    def is_elastic(self) -> bool:
+        least, most = self.sizes
+        return least < most
+
+    def kernel_roles(self, size: int | None = None) -> "tuple[KernelRole, ...]":
+        """Return the roles in rank order: main, then as listed, then `sub` for the rest of `size`, or of the least."""
         listed = {role.name: role for role in self.roles}
         main = listed.pop("main", RoleSpec(name="main"))
         roles = [main, *listed.values()]
-        rest = (self.cluster_size or 0) - sum(role.replicas for role in roles)
+        rest = (size or self.sizes[0]) - sum(role.replicas for role in roles)
         if rest > 0:
             roles.append(RoleSpec(name="sub", replicas=rest))
         return tuple(self._resolved(role) for role in roles)
@@ -412,6 +423,14 @@ class KernelRole(SpecModel):
     command: str | None
     shm: int
     slots: Slots
+
+
+def _ends(size: int | str | None) -> tuple[int, int] | None:
+    """Return the least and the most of a cluster size, which are equal unless it is a range."""
+    if size is None:
+        return None
+    least, _, most = str(size).partition("-")
+    return int(least), int(most or least)
 
 
 def _resource_errors_of(role: KernelRole) -> Iterator[FieldError]:

@@ -1,5 +1,6 @@
 """Values as users write them, checked and turned into plain ones; each refusal says what to write instead."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -21,6 +22,7 @@ from muster.core.values.units import (
 )
 
 MAX_SECONDS = 3650 * 86400
+MAX_KERNELS = 1000
 
 
 def invalid(problem: str, remedy: str) -> PydanticCustomError:
@@ -79,6 +81,40 @@ def _array(value: object) -> object:
     except ValueError as error:
         raise invalid(str(error), "write indexes such as 0-99, 1,3,5-9:2 or 0-99%8 (8 at a time)") from None
     return text
+
+
+def _cluster_size(value: object) -> object:
+    """Return a number of kernels, or a range as text such as `4-8`."""
+    if value is None:
+        return None
+    text = value.strip() if isinstance(value, str) else ""
+    first, dash, last = text.partition("-")
+    if not (dash and first and last):
+        return _kernels(value)
+    least, most = _kernels(first.strip()), _kernels(last.strip())
+    if most < least:
+        raise invalid(f"the range {text} ends before it begins", f"write {most}-{least}")
+    return least if least == most else f"{least}-{most}"
+
+
+def _kernels(value: object) -> int:
+    match value:
+        case str() if re.fullmatch(r"[+-]?\d{1,9}", value.strip(), re.ASCII):
+            count = int(value)
+        case float() if value.is_integer():
+            count = int(value)
+        case int() if not isinstance(value, bool):
+            count = value
+        case _:
+            shown = f"{value!r:.40}" if isinstance(value, str | float | bool) else "it"
+            raise invalid(f"{shown} is not a whole number", "write a number such as 4, or a range such as 4-8")
+    if 1 <= count <= MAX_KERNELS:
+        return count
+    # Python writes no integer of thousands of digits.
+    shown = repr(value) if abs(count) < 10**9 else "that number"
+    if count < 1:
+        raise invalid(f"{shown} is too small", "write 1 or more")
+    raise invalid(f"{shown} is too large", f"write {MAX_KERNELS} or less")
 
 
 def _names(value: object) -> object:
@@ -154,6 +190,20 @@ Array = Annotated[
     str | None,
     BeforeValidator(_array),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}], "examples": ["0-99", "1,3,5-9:2", "0-99%8"]}),
+]
+ClusterSize = Annotated[
+    int | str | None,
+    BeforeValidator(_cluster_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_KERNELS},
+                {"type": "string", "pattern": "^[1-9][0-9]*-[1-9][0-9]*$"},
+                {"type": "null"},
+            ],
+            "examples": [4, "4-8"],
+        }
+    ),
 ]
 Names = Annotated[
     tuple[str, ...],

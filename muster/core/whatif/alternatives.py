@@ -9,15 +9,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from muster.core.agents.agent import Agent
-from muster.core.model.session import Session
+from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.slots import format_slot, spell_slot
 from muster.core.values.units import exact_bytes, format_duration
-from muster.core.whatif.hypothesis import AgentsBack, Change, Later, SpecChange, Suggestion
+from muster.core.whatif.hypothesis import AgentsBack, Change, Later, Moved, SpecChange, Suggestion
 from muster.core.whatif.replay import Replays
 
 _MOST_GROUPS = 3
 _MOST_TRIED_ALONE = 6
+_MOST_MOVED = 8
 _TIME_LIMITS_S = tuple(
     60 * minutes
     for minutes in (1, 5, 10, 15, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440, 2880, 4320, 7200, 10080)
@@ -180,12 +181,17 @@ def flag_value(name: str, amount: int) -> str:
 
 def fewer_kernels(replays: Replays) -> Iterator[Suggestion]:
     spec, size = replays.session.spec, len(replays.session.kernels)
+    most = f"-{spec.sizes[1]}" if spec.is_elastic else ""
     least = 1 + sum(role.replicas for role in spec.roles if role.name != "main")
-    fewer = _last(replays, range(least, size), partial(_with, "cluster_size"))
+    fewer = _last(replays, range(least, size), lambda count: SpecChange({"cluster_size": _size(count, most)}))
     if fewer is not None:
-        text = f"{fewer} {'container' if fewer == 1 else 'containers'} instead of {size}"
-        change = SpecChange({"cluster_size": fewer})
-        yield Suggestion(text, (change,), share(fewer, size), ("--cluster-size", str(fewer)))
+        text = f"{'at least ' if most else ''}{fewer} {'container' if fewer == 1 else 'containers'} instead of {size}"
+        change = SpecChange({"cluster_size": _size(fewer, most)})
+        yield Suggestion(text, (change,), share(fewer, size), ("--cluster-size", f"{fewer}{most}"))
+
+
+def _size(count: int, most: str) -> int | str:
+    return f"{count}{most}" if most else count
 
 
 def a_shorter_time_limit(replays: Replays) -> Iterator[Suggestion]:
@@ -242,6 +248,52 @@ def a_higher_priority(replays: Replays) -> Iterator[Suggestion]:
         text = f"priority {found} instead of {spec.priority}"
         effort = 1.2 + (found - spec.priority) / 1000
         yield Suggestion(text, (SpecChange({"priority": found}),), effort, ("--priority", str(found)))
+
+
+def others_move(replays: Replays) -> Iterator[Suggestion]:
+    """Yield the restartable sessions that would start elsewhere at once if it had their place.
+
+    The one whose end loses least; where none does alone, as few of the cheapest as do together.
+    """
+    session, now = replays.session, replays.snapshot.now
+    movable = sorted(
+        (
+            other
+            for other in replays.snapshot.placed
+            if other.spec.resource_group == session.spec.resource_group and may_move(other, session)
+        ),
+        key=lambda other: (now - (other.started_at or now), other.id),
+    )[:_MOST_MOVED]
+    alone = next((s for s in movable[:_MOST_TRIED_ALONE] if replays.starts_if_moved((s.id,))), None)
+    moved = _needed(replays, movable) if alone is None else [alone]
+    if moved:
+        lost = format_duration(sum(now - (other.started_at or now) for other in moved))
+        names = ", ".join(other.name for other in moved)
+        verb = "starts" if len(moved) == 1 else "start"
+        text = f"{names} {verb} anew elsewhere, which loses {lost} of work"
+        yield Suggestion(text, (Moved(tuple(other.id for other in moved)),), 1.7)
+
+
+def may_move(other: Session, session: Session) -> bool:
+    """Return whether a session runs and may be queued again for this one, which does not depend on it."""
+    restartable = other.state is SessionState.RUNNING and other.spec.requeue
+    return restartable and other.id not in session.spec.dependencies
+
+
+def _needed(replays: Replays, movable: Sequence[Session]) -> list[Session]:
+    """Return sessions that make room together, without those that need not move; none where all would not do."""
+
+    def suffices(chosen: Sequence[Session]) -> bool:
+        return replays.starts_if_moved(tuple(session.id for session in chosen))
+
+    count = next((n for n in (2, 4, _MOST_MOVED) if suffices(movable[:n])), 0) if len(movable) > 1 else 0
+    needed = list(movable[:count])
+    # The dearest first: they are spared where they can be.
+    for session in needed[::-1]:
+        rest = [other for other in needed if other is not session]
+        if rest and suffices(rest):
+            needed = rest
+    return needed
 
 
 def others_end(replays: Replays) -> Iterator[Suggestion]:

@@ -31,6 +31,7 @@ _PASSING = (
     alternatives.a_shorter_time_limit,
     alternatives.agents_back,
     alternatives.a_higher_priority,
+    alternatives.others_move,
     alternatives.others_end,
 )
 

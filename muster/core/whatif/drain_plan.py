@@ -4,10 +4,11 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from muster.core.model.session import Session, SessionState
+from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
+from muster.core.whatif.hypothesis import queued_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,10 @@ def _without(snapshot: Snapshot, agent_ids: Collection[str]) -> Snapshot:
 
 def _placed_elsewhere(drained: Snapshot, sessions: Collection[Session]) -> set[str]:
     """Return the ids of sessions that would all start at once if they were queued before everything that waits."""
-    again = {session.id: _queued_again(session) for session in sessions}
+    again = {session.id: queued_again(session) for session in sessions}
     others = [session for session in drained.placed if session.id not in again]
     plan = schedule(replace(drained, sessions=(*others, *again.values())))
     return {placement.session_id for placement in plan.placements}
-
-
-def _queued_again(session: Session) -> Session:
-    kernels = tuple(replace(kernel, allocation=None) for kernel in session.kernels)
-    return replace(session, state=SessionState.PENDING, kernels=kernels, step=None, started_at=None, wait=None)
 
 
 def _delayed(snapshot: Snapshot, drained: Snapshot) -> tuple[Session, ...]:

@@ -33,6 +33,9 @@ class WaitingSession(Protocol):
     def cluster_size(self) -> int: ...
 
     @property
+    def size(self) -> str: ...
+
+    @property
     def slots(self) -> SlotAmounts: ...
 
 
@@ -160,6 +163,8 @@ def _place_in_the_queue(session: WaitingSession, position: int) -> list[str]:
     count = session.cluster_size
     lines = [f"place in the queue of group {session.resource_group}: {position}"] if position else []
     containers = "1 container" if count == 1 else f"{count} containers"
+    if session.size != str(count):
+        containers += f" at least (of {session.size})"
     return [*lines, f"it asks for {spell_slots(session.slots)} in {containers}, priority {session.priority}"]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.core.model.policy import EACH, Limit, Limits
-from muster.core.model.session import Result, Session, SessionState, kernel_count, kernels_of
+from muster.core.model.session import Result, Session, SessionState, kernel_count, kernels_of, spare_kernels_of
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import LimitHit, LimitKind
 
@@ -80,7 +80,19 @@ class Later:
         return replace(snapshot, sessions=rest, now=now, ended={**snapshot.ended, **over})
 
 
-Change = SpecChange | AgentsBack | LimitRaised | Later
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A hypothesis: these running sessions are queued again, right behind the session."""
+
+    session_ids: tuple[str, ...]
+
+    def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
+        ahead = next(session for session in snapshot.sessions if session.id == session_id)
+        rest = tuple(_behind(s, ahead) if s.id in self.session_ids else s for s in snapshot.sessions)
+        return replace(snapshot, sessions=rest)
+
+
+Change = SpecChange | AgentsBack | LimitRaised | Later | Moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +122,24 @@ def applied(changes: Sequence[Change], snapshot: Snapshot, session_id: str) -> S
 def changed(session: Session, fields: Mapping[str, Any]) -> Session:
     """Return the pending session as if it had been submitted with these fields. It has no more kernels than before."""
     spec = session.spec.model_copy(update=dict(fields))
-    ids = tuple(kernel.id for kernel in session.kernels)[: kernel_count(spec)]
+    ids = tuple(kernel.id for kernel in session.possible_kernels)[: kernel_count(spec)]
     held_by = session.held_by if spec.hold else None
-    return replace(session, spec=spec, kernels=kernels_of(spec, ids, session.main.image), held_by=held_by)
+    kernels, spare = (make(spec, ids, session.main.image) for make in (kernels_of, spare_kernels_of))
+    return replace(session, spec=spec, kernels=kernels, spare=spare, held_by=held_by)
+
+
+def _behind(session: Session, ahead: Session) -> Session:
+    """Return a running session as it waits behind another, to be started anew."""
+    waiting = queued_again(session)
+    spec = session.spec.model_copy(update={"priority": min(session.spec.priority, ahead.spec.priority)})
+    return replace(waiting, spec=spec, submitted_at=max(session.submitted_at, ahead.submitted_at + 1))
+
+
+def queued_again(session: Session) -> Session:
+    """Return a placed session as it waits when it is queued again."""
+    kernels = tuple(replace(kernel, allocation=None) for kernel in session.kernels)
+    waiting = replace(session, state=SessionState.PENDING, kernels=kernels, step=None, started_at=None, wait=None)
+    return waiting.of_size(None) if session.spec.is_elastic else waiting
 
 
 def with_limit(limits: Limits, hit: LimitHit, value: int) -> Limits:

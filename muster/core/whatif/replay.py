@@ -9,7 +9,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.committed import committed
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
-from muster.core.whatif.hypothesis import Change, Later, applied
+from muster.core.whatif.hypothesis import Change, Later, Moved, applied
 
 WHOLE_QUEUE = 300
 """In longer queues the sessions behind it are left out of the replays: a decision reads the queue from its head."""
@@ -29,6 +29,12 @@ class Replays:
         """Return whether the changes let it start; False also when no replay is left."""
         plan = self.plan(*changes, in_full=in_full)
         return plan is not None and any(placement.session_id == self.session.id for placement in plan.placements)
+
+    def starts_if_moved(self, session_ids: tuple[str, ...]) -> bool:
+        """Return whether it starts, and each of these running ones again, if they are queued again behind it."""
+        plan = self.plan(Moved(session_ids))
+        placed = set() if plan is None else {placement.session_id for placement in plan.placements}
+        return placed.issuperset((self.session.id, *session_ids))
 
     def plan(self, *changes: Change, in_full: bool = False) -> Plan | None:
         """Return the changed world's plan; None when no replay is left.

@@ -14,7 +14,8 @@ from muster.service.agents.agents import AgentOccupancy
 
 @dataclass(frozen=True, slots=True)
 class KernelShare:
-    """A kernel's part of one GPU. `used_bytes` is None if it is not known.
+    """A kernel's part of one GPU. `used_bytes` is None if it is not known. `enforced_bytes` is the driver's own limit;
+    None if it has none.
 
     `gpu` is None for one that the host has lost; `limit` too, where no container is there to tell it.
     """
@@ -25,6 +26,7 @@ class KernelShare:
     gpu: Gpu | None
     limit: GpuEntry | None
     used_bytes: int | None
+    enforced_bytes: int | None = None
 
     @property
     def amount(self) -> int:
@@ -91,9 +93,16 @@ def kernel_shares(session: Session, kernel: Kernel, agent: Agent) -> list[Kernel
     limits = {limit.uuid: limit for limit in kernel_gpus(agent, kernel) if limit.uuid in gpus}
     for uuid, seen in made_with.items():
         limits[uuid] = GpuEntry(uuid=uuid, mem_bytes=seen.mem_bytes, compute=seen.compute)
-    used = {uuid: seen.used_bytes for uuid, seen in made_with.items()}
     return [
-        KernelShare(session, kernel, share, gpus.get(share.uuid), limits.get(share.uuid), used.get(share.uuid))
+        KernelShare(
+            session,
+            kernel,
+            share,
+            gpus.get(share.uuid),
+            limits.get(share.uuid),
+            used_bytes=of_gpu.used_bytes if (of_gpu := made_with.get(share.uuid)) else None,
+            enforced_bytes=of_gpu.enforced_bytes if of_gpu else None,
+        )
         for share in (kernel.allocation.gpus if kernel.allocation else ())
     ]
 

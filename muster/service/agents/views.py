@@ -132,6 +132,7 @@ def _share_fields(held: KernelShare) -> dict[str, Any]:
         "mem_bytes": held.mem_bytes,
         "compute": held.compute,
         "used_bytes": held.used_bytes,
+        "enforced_bytes": held.enforced_bytes,
         "is_device": held.is_device,
     }
 
@@ -150,6 +151,7 @@ class GpuHolderView(View):
     mem_bytes: int | None
     compute: int | None
     used_bytes: int | None
+    enforced_bytes: int | None = Field(description="the driver's own limit; null if it has none")
     is_device: bool = Field(description="whether it is a whole GPU or a MIG instance")
 
     @classmethod

@@ -12,6 +12,7 @@ from muster.core.values.errors import BadInputError, NameTakenError, NotPossible
 from muster.engine.commit import CommittedAs, commit, parent_id
 from muster.service.identity.permissions import is_administrator
 from muster.service.images.catalog import load_catalog
+from muster.service.images.claims import Claim
 from muster.service.reach.logs import agent_of
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings
@@ -87,12 +88,11 @@ def committed(
     store: Store, settings: Settings, planned: Commit, progressed: Callable[[int, int], None]
 ) -> CommittedImage:
     """Return the image once it is on its agent and in the catalog. Raises NameTakenError, and as `engine.commit`."""
-    store.images.claim(planned.image)
-    return made_of_claim(store, settings, planned, progressed)
+    return made_of_claim(store, settings, planned, Claim(store.images, planned.image), progressed)
 
 
 def made_of_claim(
-    store: Store, settings: Settings, planned: Commit, progressed: Callable[[int, int], None]
+    store: Store, settings: Settings, planned: Commit, claim: Claim, progressed: Callable[[int, int], None]
 ) -> CommittedImage:
     """Return the image whose name is claimed already; if it cannot be made, the name is free again."""
     images, image = store.images, planned.image
@@ -108,6 +108,8 @@ def made_of_claim(
     except BaseException:  # Ctrl-C: the name is free again
         images.forget(image.name, image.tag)
         raise
+    finally:
+        claim.let_go()
     image = replace(image, image_id=made.image_id, size_bytes=made.size_bytes)
     images.made(image)
     wake(settings, store, AGENTS)
@@ -134,7 +136,8 @@ def _check_free(store: Store, settings: Settings, reference: str) -> None:
     listed = load_catalog(settings.catalog).versions
     if any(reference in {*version.words, version.reference} for version in listed):
         raise NameTakenError(f"NAME:TAG: the catalog has an image {reference}; choose another name or tag")
-    if store.images.find(*reference.rsplit(":", 1)):
+    name, tag = reference.rsplit(":", 1)
+    if store.images.find(name, tag) and not store.images.is_abandoned(name, tag, time.time()):
         raise NameTakenError(
             f"NAME:TAG: there is an image {reference} already, or it is being made;"
             f" choose another tag, or `muster images rm {reference}`"

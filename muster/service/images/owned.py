@@ -1,5 +1,6 @@
 """The image catalog as a token's user sees it, and what they add to it: images of running kernels."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,7 @@ from muster.core.model.session import Session
 from muster.core.model.token import Token
 from muster.core.values.errors import NotFoundError
 from muster.service.identity.permissions import check_may_change
+from muster.service.images.claims import Claim
 from muster.service.images.commits_under_way import CommitState, CommitsUnderWay, Progressed
 from muster.service.images.known import KnownImage, known_images, named_images
 from muster.service.images.views import CommittedImageView, CommitView, ImagesView
@@ -15,6 +17,8 @@ from muster.store.store import Store
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
     from muster.service.images.commits import Commit
+
+_INTERRUPTED = "it was interrupted; commit it again"
 
 
 class OwnedImages:
@@ -75,9 +79,9 @@ class OwnedImages:
 
         planned = self._planned_commit(reference, kernel, name, message=message, public=public)
         self._commits.check_room(self._token.user)
-        self._store.images.claim(planned.image)
+        claim = Claim(self._store.images, planned.image)
         begun = self._commits.begin(
-            planned.image, lambda progressed: made_of_claim(self._store, self._settings, planned, progressed)
+            planned.image, lambda progressed: made_of_claim(self._store, self._settings, planned, claim, progressed)
         )
         return CommitView.of(begun)
 
@@ -89,8 +93,9 @@ class OwnedImages:
         if image is not None and image.is_made:
             known = CommitState(name, image.owner, image=image)
         elif image is not None and (known is None or known.state != "making"):
-            # Another process is making it.
-            known = CommitState(name, image.owner)
+            # Another process is making it, or was.
+            abandoned = self._store.images.is_abandoned(repository, tag, time.time())
+            known = CommitState(name, image.owner, problem=_INTERRUPTED if abandoned else None)
         elif image is None and known is not None and known.state == "made":
             known = None
         if known is None or self._token.owner_filter not in {None, known.owner}:

@@ -8,7 +8,7 @@ from pydantic import Field
 from muster.core.agents.agent import Agent
 from muster.core.launch.environment import overridden_variables
 from muster.core.model.heartbeat import Unworked
-from muster.core.model.session import GpuShare, Session, SessionState
+from muster.core.model.session import GpuShare, Session, SessionState, size_text
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
 from muster.core.whatif.explain import HOPELESS
@@ -18,6 +18,8 @@ from muster.service.agents.views import AgentView, share_views
 from muster.service.questions.details import Details, has_gpus
 from muster.service.reach.views import SessionAppView
 from muster.service.sessions.views import (
+    SIZE_HELP,
+    SIZE_TEXT_HELP,
     ProgressView,
     SessionView,
     SlotsView,
@@ -111,7 +113,8 @@ class WhyView(View):
     reason: str
     resource_group: str
     priority: int
-    cluster_size: int
+    cluster_size: int = Field(description=SIZE_HELP)
+    size: str = Field(description=SIZE_TEXT_HELP)
     slots: SlotsView
     progress: ProgressView | None
     wait: WaitView | None
@@ -130,6 +133,7 @@ class WhyView(View):
             resource_group=session.spec.resource_group,
             priority=session.spec.priority,
             cluster_size=len(session.kernels),
+            size=size_text(session.spec, session.given),
             slots=SlotsView.of(session.slots),
             progress=ProgressView.of(session.progress),
             wait=WaitView.of(why.wait, why.position) if why.wait else None,
@@ -187,7 +191,8 @@ class QueuedView(View):
     owner: str
     resource_group: str
     priority: int
-    cluster_size: int
+    cluster_size: int = Field(description=SIZE_HELP)
+    size: str = Field(description=SIZE_TEXT_HELP)
     slots: SlotsView
     submitted_at: Moment
     position: int | None = Field(description="in the queue of its resource group; null if it is about to start")
@@ -203,6 +208,7 @@ class QueuedView(View):
             resource_group=session.spec.resource_group,
             priority=session.spec.priority,
             cluster_size=len(session.kernels),
+            size=size_text(session.spec, session.given),
             slots=SlotsView.of(session.slots),
             submitted_at=session.submitted_at,
             position=wait.position if wait else None,
@@ -247,7 +253,8 @@ class DryRunItemView(View):
     name: str
     resource_group: str
     priority: int
-    cluster_size: int
+    cluster_size: int = Field(description=SIZE_HELP)
+    size: str = Field(description=SIZE_TEXT_HELP)
     slots: SlotsView
     starts_now: bool
     mode: str | None
@@ -261,16 +268,19 @@ class DryRunItemView(View):
 
     @classmethod
     def of(cls, answer: "StartForecast", *, is_worked: bool) -> Self:
-        session = answer.session
-        allocations = answer.placement.allocations if answer.placement else {}
+        session, placement = answer.session, answer.placement
+        allocations = placement.allocations if placement else {}
+        if placement and session.spec.is_elastic:
+            session = session.of_size(len(allocations))
         return cls(
             name=session.name,
             resource_group=session.spec.resource_group,
             priority=session.spec.priority,
             cluster_size=len(session.kernels),
+            size=size_text(session.spec, session.given),
             slots=SlotsView.of(session.slots),
-            starts_now=answer.placement is not None and is_worked,
-            mode=answer.placement.mode if answer.placement else None,
+            starts_now=placement is not None and is_worked,
+            mode=placement.mode if placement else None,
             kernels=[
                 PlacedKernelView(name=kernel.name, agent=allocation.agent_id, gpus=list(allocation.gpus))
                 for kernel in session.kernels

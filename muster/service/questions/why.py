@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import Session, SessionState
 from muster.core.model.wait import Wait
-from muster.core.whatif.hypothesis import Later, Suggestion
+from muster.core.whatif.hypothesis import Change, Later, Moved, Suggestion
 from muster.service.questions.what_if import WhatIf
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.sessions.visibility import Sees, visible_sessions
@@ -47,16 +47,26 @@ def visible_why(store: Store, settings: Settings, session: Session, sees: Sees, 
 
 def visible_suggestions(store: Store, suggestions: Collection[Suggestion], sees: Sees) -> tuple[Suggestion, ...]:
     """Return the same suggestions, with texts that name no session which the user may not see."""
-    ending = {key for one in suggestions for change in one.changes if isinstance(change, Later) for key in change.ended}
-    hidden = {key for key, other in store.get(sorted(ending)).items() if not sees(other)}
-    return tuple(_without_names(one) if _ends_one_of(one, hidden) else one for one in suggestions)
+    others = {key for one in suggestions for change in one.changes for key in _others(change)}
+    hidden = {key for key, other in store.get(sorted(others)).items() if not sees(other)}
+    return tuple(_without_names(one) if _is_about(one, hidden) else one for one in suggestions)
 
 
-def _ends_one_of(suggestion: Suggestion, hidden: set[str]) -> bool:
-    return any(isinstance(change, Later) and hidden.intersection(change.ended) for change in suggestion.changes)
+def _others(change: Change) -> tuple[str, ...]:
+    """Return the ids of the sessions that the change ends or moves."""
+    match change:
+        case Later(ended=ids) | Moved(session_ids=ids):
+            return ids
+    return ()
+
+
+def _is_about(suggestion: Suggestion, hidden: set[str]) -> bool:
+    return any(hidden.intersection(_others(change)) for change in suggestion.changes)
 
 
 def _without_names(suggestion: Suggestion) -> Suggestion:
+    if any(isinstance(change, Moved) for change in suggestion.changes):
+        return replace(suggestion, text="other users' sessions start anew elsewhere")
     at_its_time = suggestion.starts_at is not None
     text = "wait until other users' sessions end by their time limits" if at_its_time else "another user's session ends"
     return replace(suggestion, text=text)

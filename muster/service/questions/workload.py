@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from muster.core.model.session import Session, SessionState, kernel_count, kernels_of
+from muster.core.model.session import Session, SessionState, kernel_count, kernels_of, spare_kernels_of
 from muster.core.simulation.simulation import Job
 from muster.core.spec.base import SpecModel
 from muster.core.spec.errors import validated
@@ -109,9 +109,11 @@ def history(sessions: Iterable[Session], now: float) -> list[Job]:
 
 def _as_submitted(session: Session) -> Session:
     spec = session.spec.model_copy(update={"hold": False})
-    kernels = kernels_of(spec, tuple(kernel.id for kernel in session.kernels), session.main.image)
+    ids = tuple(kernel.id for kernel in session.possible_kernels)
+    kernels = kernels_of(spec, ids, session.main.image)
+    spare = spare_kernels_of(spec, ids, session.main.image)
     fresh = Session(session.id, session.name, session.owner, spec, kernels, session.submitted_at)
-    return replace(fresh, array_id=session.array_id, array_index=session.array_index)
+    return replace(fresh, spare=spare, array_id=session.array_id, array_index=session.array_index)
 
 
 def _depending_on(session: Session, exists: Callable[[str], bool]) -> Session:
@@ -166,6 +168,7 @@ class _Jobs:
             owner=arrival.owner,
             spec=spec,
             kernels=kernels_of(spec, ids, spec.image),
+            spare=spare_kernels_of(spec, ids, spec.image),
             submitted_at=at,
             state=SessionState.PENDING,
             held_by=arrival.owner if spec.hold else None,

@@ -71,6 +71,12 @@ def ssh_host_alias(session: Session, kernel: Kernel) -> str:
     return f"{kernel.name}.{session.network}"
 
 
+def editor_host(session_name: str, kernel_name: str | None = None) -> str:
+    """Return the name by which `muster ssh-config` lets ssh and editors know a kernel, main1 by default."""
+    before = "" if kernel_name in {None, "main1"} else f"{kernel_name}."
+    return f"{before}{session_name}.muster"
+
+
 def ssh_access(settings: Settings, session: Session, agent: Agent) -> "SshAccess":
     """Return how somebody logs in who has a key that the session knows. Raises NotPossibleInStateError."""
     commands = {one.name: plain_ssh_command(settings, session, one, agent) for one in session.kernels}

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
-from muster.core.model.session import Session, kernel_count, kernels_of
+from muster.core.model.session import Session, kernel_count, kernels_of, spare_kernels_of
 from muster.core.spec.session_spec import NAME_PATTERN, SessionSpec
 from muster.core.values.errors import BadInputError
 
@@ -78,6 +78,7 @@ def _session(spec: SessionSpec, owner: str, now: float, ids: tuple[str, ...]) ->
         owner=owner,
         spec=spec,
         kernels=kernels_of(spec, ids, spec.image),
+        spare=spare_kernels_of(spec, ids, spec.image),
         submitted_at=now,
         reason=f"held by {owner}" if spec.hold else "",
         held_by=owner if spec.hold else None,

@@ -18,6 +18,7 @@ from muster.core.model.session import (
     Session,
     SessionState,
     StoryLine,
+    size_text,
 )
 from muster.core.model.wait import LimitHit, NearestMiss, Wait, WaitCode
 from muster.core.values.slots import Slots
@@ -102,6 +103,7 @@ class GpuShareView(View):
     mem_bytes: int | None = Field(default=None, description="null for a whole GPU")
     compute: int | None = Field(default=None, description="in thousandths of the GPU; null for a whole one")
     used_bytes: int | None = Field(default=None, description="null if no agent reported it")
+    enforced_bytes: int | None = Field(default=None, description="the driver's own limit; null if it has none")
     index: int | None = Field(default=None, description="of the GPU on its agent; null if the agent lost it")
     is_device: bool = Field(default=False, description="whether it is a whole GPU or a MIG instance")
     gpu_mem_bytes: int | None = Field(default=None, description="of the whole GPU; null if the agent lost it")
@@ -187,6 +189,10 @@ class ProgressView(View):
         return cls(pulls=[PullView.of(pull) for pull in pulls]) if pulls else None
 
 
+SIZE_HELP = "its containers; of an elastic session that waits, how many it needs at least"
+SIZE_TEXT_HELP = "such as 4; of an elastic session 4-8, and 6 of 4-8 once it was given so many"
+
+
 class SessionView(View):
     """A session, as `muster ls --json` prints it."""
 
@@ -204,7 +210,8 @@ class SessionView(View):
     project: str
     priority: int
     cluster_mode: str
-    cluster_size: int
+    cluster_size: int = Field(description=SIZE_HELP)
+    size: str = Field(description=SIZE_TEXT_HELP)
     slots: SlotsView
     agents: list[str]
     submitted_at: Moment
@@ -247,6 +254,7 @@ def session_fields(session: Session, shares: Mapping[str, Sequence[GpuShareView]
         "priority": session.spec.priority,
         "cluster_mode": session.placed_mode or session.spec.cluster_mode,
         "cluster_size": len(session.kernels),
+        "size": size_text(session.spec, session.given),
         "slots": SlotsView.of(session.slots),
         "agents": list(session.agents),
         "submitted_at": session.submitted_at,

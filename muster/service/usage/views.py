@@ -54,8 +54,8 @@ class KernelUsageView(View):
 
 def session_usage_views(session: Session, uses: Iterable[KernelUsage]) -> list[KernelUsageView]:
     """Return the usage of all the session's runs, the oldest first, each by its kernels' ranks."""
-    names = {kernel.id: kernel.name for kernel in session.kernels}
-    ranks = {kernel.id: kernel.rank for kernel in session.kernels}
+    names = {kernel.id: kernel.name for kernel in session.possible_kernels}
+    ranks = {kernel.id: kernel.rank for kernel in session.possible_kernels}
     ordered = sorted(uses, key=lambda use: (use.generation, ranks.get(use.kernel_id, len(ranks))))
     return [KernelUsageView.of(use, names) for use in ordered]
 

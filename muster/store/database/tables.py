@@ -59,6 +59,7 @@ sessions = Table(
     Column("notice", Text),
     Column("warned_at", Float),
     Column("extended_s", BigInteger, nullable=False, server_default="0"),
+    Column("given", Integer),
     Index("sessions_by_state", "state", "submitted_at"),
     Index("sessions_by_age", "submitted_at", "id"),
     Index("sessions_by_name", "name"),
@@ -295,6 +296,8 @@ images = Table(
     Column("created_at", Float, nullable=False),
     Column("image_id", String(80), nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
+    # While it is being made: when its maker last said that they are at it.
+    Column("touched_at", Float, nullable=False, server_default="0"),
 )
 
 heartbeats = Table(

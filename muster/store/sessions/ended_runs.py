@@ -15,6 +15,7 @@ def ended_runs(connection: sa.Connection, after: float) -> dict[str, SessionRun]
         )
         .join(kernels, kernels.c.session_id == sessions.c.id)
         .where(sessions.c.ended_at > after, sessions.c.started_at.is_not(None))
+        .where(sa.or_(sessions.c.given.is_(None), kernels.c.rank < sessions.c.given))
     )
     runs: dict[str, SessionRun] = {}
     for row in connection.execute(query):

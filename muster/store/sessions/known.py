@@ -1,5 +1,6 @@
 """The sessions of a snapshot as a store last read them: of a long queue, only what has changed is read again."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -9,7 +10,7 @@ import sqlalchemy as sa
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.store.database.tables import NOT_ENDED, sessions
 from muster.store.sessions.reader import SELECT, SessionReader, wait_ids
-from muster.store.sessions.waits import KnownWaits, read_waits
+from muster.store.sessions.waits import KnownWaits, WaitChanges, read_waits, wait_from
 
 SESSION_REVISION = "session-revision"
 """A counter that writers of sessions increment first of all, so that revisions are committed in their order."""
@@ -48,6 +49,25 @@ class KnownSessions:
             if usable is self._known:
                 self._known = now
         return tuple(now.sessions.values()), now.waits
+
+    def note_waits(self, changes: WaitChanges, written: KnownWaits, revision: int) -> None:
+        """Know the waits that were just written with this revision, where nothing else can have changed before it."""
+        with self._lock:
+            known = self._known
+            ids = written.of_sessions.keys()
+            if (
+                known.revision == revision - 1
+                and changes.before is known.waits
+                and known.waits.of_sessions.keys() <= ids <= known.sessions.keys()
+                and all(known.sessions[session_id].state is SessionState.PENDING for session_id in ids)
+            ):
+                waits = {row: wait_from(json.loads(text)) for row, text in written.texts.items()}
+                renewed = {
+                    session_id: replace(known.sessions[session_id], wait=waits[row])
+                    for session_id, row in written.of_sessions.items()
+                    if known.sessions[session_id].wait != waits[row]
+                }
+                self._known = _Known({**known.sessions, **renewed}, written, revision)
 
     def ended(self, connection: sa.Connection, active: Sequence[Session]) -> Mapping[str, Session]:
         """Return by id the ended sessions that a pending one of the active ones depends on."""

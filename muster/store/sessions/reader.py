@@ -1,5 +1,6 @@
 """Sessions as the store holds them, read with their kernels and with why they wait."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,15 +56,24 @@ class SessionReader:
             for kernel in connection.execute(_KERNELS, {"sessions": ids[start : start + _CHUNK]}).mappings():
                 members[kernel["session_id"]].append(kernel)
         return [
-            session_from(row, members[row["id"]], self._spec(row["spec"]), waits.get(row["wait_id"])) for row in rows
+            session_from(row, members[row["id"]], self._spec(row["spec"], row["name"]), waits.get(row["wait_id"]))
+            for row in rows
         ]
 
-    def _spec(self, text: str) -> SessionSpec:
-        spec = self._specs.get(text)
-        if spec is None:
-            if len(self._specs) >= _MOST_SPECS:
-                self._specs.clear()
-            spec = self._specs[text] = SessionSpec.model_validate_json(text)
+    def _spec(self, text: str, name: str) -> SessionSpec:
+        """Return the spec of a session of this name. Specs that differ in the name alone are checked once."""
+        named = f'"name": {json.dumps(name)}'
+        others = text.replace(named, "") if text.count(named) == 1 else ""
+        if others in self._specs:
+            alike = self._specs[others]
+            return alike if alike.name == name else alike.model_copy(update={"name": name})
+        if text in self._specs:
+            return self._specs[text]
+        if len(self._specs) >= _MOST_SPECS:
+            self._specs.clear()
+        spec = SessionSpec.model_validate_json(text)
+        # What was cut out may also be the name of a role, where the session's own is an array's.
+        self._specs[others if others and spec.name == name else text] = spec
         return spec
 
 

@@ -18,7 +18,7 @@ function fillField(name, value) {
 
 function updateSlider(field) {
   for (const slider of form.querySelectorAll("[data-mirrors]")) {
-    if (slider.dataset.mirrors === field.id) slider.value = field.value || 1;
+    if (slider.dataset.mirrors === field.id) slider.value = Number.parseInt(field.value, 10) || 1;
   }
 }
 

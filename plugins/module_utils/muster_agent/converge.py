@@ -12,7 +12,7 @@ from .differences import ABSENT
 from .engine import overlay_networks
 from .engine.api import EngineApi, EngineError
 from .engine.layer_limit import LayerLimits
-from .gpus import fgpu_state
+from .gpus import fgpu_state, memory_limits
 from .launch import key_directory, last_words, notices
 from .launch.gang_launch import GangLaunch, Images, check_launch
 from .launch.gang_release import GangRelease
@@ -194,6 +194,7 @@ class _Run:
             for stop, ended in stops:
                 failures[stop.session.id] = ended.result()
             self._removals.discard_overlays(removing)
+        self._done("the driver's limits of GPU memory", self._limit_gpu_memory)
         sessions = self._manifest.sessions
         # The control groups of sessions that have nothing here any more go.
         self._removals.sweep({session.id for session in sessions if not _is_gone(session, failures.get(session.id))})
@@ -208,6 +209,25 @@ class _Run:
                 self._warn("".join(traceback.format_exception(type(failure), failure, failure.__traceback__)))
         results = [_session_result(s, failures.get(s.id)) for s in sessions if s.id not in unclear]
         return Outcome(results, words, self._differences, sorted(unclear.values()), self._removals.leftovers())
+
+    def _limit_gpu_memory(self) -> None:
+        """Give what was launched the driver's own limits: with the pools' threads gone, this process may fork."""
+        launched = [
+            {"container_id": found["Id"], "pid": found["State"]["Pid"], "gpus": kernel.spec["gpus"]}
+            for launch in self._plan.launches
+            for kernel in launch.session.kernels
+            if any(gpu["mem_bytes"] for gpu in kernel.spec["gpus"])
+            and (found := self._found(names.container_name(launch.session.id, kernel.name)))
+        ]
+        memory_limits.enforce(memory_limits.shares_of(launched), self._warn)
+
+    def _found(self, name: str) -> dict[str, Any] | None:
+        try:
+            return self._engine.container(name)
+        except EngineError as error:
+            if error.status == 404:  # its launch failed
+                return None
+            raise
 
     def _done(self, what: str, step: Callable[..., None], *arguments: object) -> bool:
         """Take a step that no session depends on. Warn if it fails; return whether it was done."""

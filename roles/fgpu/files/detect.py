@@ -3,7 +3,7 @@
 
 Prints JSON: `driver` (its version) or `problem` (why there is none), `gpus`, `libraries` (path by name, as the host's
 loader finds them), `toolkit` (the container toolkit's version), `hook`, `hook_is_newer` (than the running engine, which
-looks for it only when it starts), `cdi` (names of devices in the specifications), `mps_control`, `systemd`, `machine`,
+looks for it only when it starts), `ctk` (the toolkit's program), `mps_control`, `systemd`, `machine`,
 `built` (the version that is at PATH).
 Written for Python 3.9. Usage: detect.py PATH
 """
@@ -26,7 +26,6 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 # By the machine's name, as ldconfig names it: libraries of another architecture may be installed too.
 ARCHITECTURES = {"x86_64": "x86-64", "aarch64": "AArch64"}
-CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 
 def driver() -> dict[str, object]:
@@ -121,17 +120,6 @@ def started_at(process: Path) -> float:
     return booted_at + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def cdi() -> list[str]:
-    """Return the GPUs that CDI specifications name. These are read as text: the host's Python has no YAML parser."""
-    texts = [
-        file.read_text()
-        for directory in CDI_DIRECTORIES
-        for file in sorted(Path(directory).glob("*"))
-        if file.suffix in {".yaml", ".json"}
-    ]
-    return sorted({name for text in texts if "nvidia.com/gpu" in text for name in re.findall(r"GPU-[\w-]+", text)})
-
-
 def built(path: Path) -> str | None:
     try:
         return path.joinpath("VERSION").read_text().split("\n")[0]
@@ -145,7 +133,7 @@ def main() -> None:
         "libraries": libraries(),
         "toolkit": toolkit(),
         **hook(),
-        "cdi": cdi(),
+        "ctk": shutil.which("nvidia-ctk", path=SYSTEM_PATH),
         "mps_control": shutil.which("nvidia-cuda-mps-control", path=SYSTEM_PATH),
         "systemd": Path("/run/systemd/system").is_dir(),
         "machine": platform.machine(),

@@ -25,11 +25,37 @@ def test_traffic_between_agents_in_the_clear_is_a_finding_unless_the_site_decide
 
 def test_gpus_that_are_sick_or_that_running_containers_can_lose_are_findings():
     agent = make_agent(gpus=2, units_per_gpu=2)
-    assert [(finding.check, finding.ok) for finding in gpu_findings("agent a1", agent)] == [("agent a1: fgpu", True)]
+    assert [(finding.check, finding.ok) for finding in gpu_findings("agent a1", agent)] == [
+        ("agent a1: GPUs for containers", True),
+        ("agent a1: fgpu", True),
+    ]
     sick, well = agent.report.model_dump(mode="json")["gpu_health"]
     sick["recovery"] = "reset of the GPU"
     troubled = reporting(agent, gpu_health=[sick, well], gpu_unlinked=["/dev/nvidia0"])
-    links, _, gpu = gpu_findings("agent a1", troubled)
+    links, _, _, gpu = gpu_findings("agent a1", troubled)
     assert (links.check, links.ok) == ("agent a1: GPU devices", False)
     assert links.found == "/dev/nvidia0: lost to running containers at a `systemctl daemon-reload`"
     assert (gpu.check, gpu.ok, gpu.found) == ("agent a1: GPU 0", False, "the driver asks for: reset of the GPU")
+
+
+BY_HOOK = "by the container toolkit's hook"
+
+
+@pytest.mark.parametrize(
+    ("wish", "offered", "ok", "found"),
+    [
+        ("auto", None, True, BY_HOOK),
+        ("nvidia", ["GPU-a1-0"], True, BY_HOOK),
+        ("auto", ["GPU-a1-0"], True, "by CDI"),
+        ("cdi", ["GPU-a1-0"], True, "by CDI"),
+        ("auto", [], False, "GPU-a1-0: not in /etc/cdi/muster.json"),
+        ("cdi", None, False, "GPU-a1-0: not in /etc/cdi/muster.json"),
+    ],
+)
+def test_gpus_that_the_engine_does_not_give_as_the_site_wants_it_are_a_finding(wish, offered, ok, found):
+    agent = reporting(make_agent("a1", gpus=1, fgpu_devices=wish), gpu_cdi=offered)
+    (way,) = (
+        finding for finding in gpu_findings("agent a1", agent) if finding.check == "agent a1: GPUs for containers"
+    )
+    assert way.ok is ok
+    assert way.found.startswith(found)

@@ -28,7 +28,7 @@ def an_agent_where(*used: tuple[Session, str, int | None, int | None]) -> Agent:
         gpu["mem_bytes"] = 8 * GIB
     report["gpus"][0]["mem_used_bytes"] = 3 * GIB
     for session, uuid, cap, use in used:
-        gpus = [{"uuid": uuid, "mem_bytes": cap, "compute": cap and 250, "used_bytes": use}]
+        gpus = [{"uuid": uuid, "mem_bytes": cap, "compute": cap and 250, "used_bytes": use, "enforced_bytes": cap}]
         report["kernels"].append(kernel_entry(session, "main1", gpus=gpus))
     return observed("a1", report, inventory)
 
@@ -76,6 +76,7 @@ def test_the_map_as_json_has_every_share(cluster):
         "mem_bytes": 2 * GIB,
         "compute": 250,
         "used_bytes": 5 * GIB // 2,
+        "enforced_bytes": 2 * GIB,
         "is_device": False,
     }
     assert [share["used_bytes"] for share in first["shares"][1:]] == [None]
@@ -85,10 +86,10 @@ def test_the_map_as_json_has_every_share(cluster):
 @pytest.mark.usefixtures("cluster")
 def test_show_tells_each_kernels_share_with_memory_and_compute():
     lines = [line.split() for line in muster("show", "train").out.splitlines()]
-    assert ["KERNEL", "GPU", "SHARE", "COMPUTE", "MEMORY", "UUID", "PROBLEM"] in lines
+    assert ["KERNEL", "GPU", "SHARE", "COMPUTE", "MEMORY", "CAP", "UUID", "PROBLEM"] in lines
     problem = "main1 uses 2.5 GiB of GPU memory, its share is 2 GiB"
-    assert ["main1", "0", "0.5", "25%", "2.5G/2G", "GPU-a1-0", *problem.split()] in lines
-    assert "main1   1    whole  -        -/8G    GPU-a1-1  -" in muster("show", "big").out
+    assert ["main1", "0", "0.5", "25%", "2.5G/2G", "driver", "GPU-a1-0", *problem.split()] in lines
+    assert "main1   1    whole  -        -/8G    -    GPU-a1-1  -" in muster("show", "big").out
     (kernel,) = muster("show", "train", "--json").json["kernels"]
     assert kernel["gpus"] == [
         {
@@ -98,6 +99,7 @@ def test_show_tells_each_kernels_share_with_memory_and_compute():
             "mem_bytes": 2 * GIB,
             "compute": 250,
             "used_bytes": 5 * GIB // 2,
+            "enforced_bytes": 2 * GIB,
             "index": 0,
             "is_device": False,
             "gpu_mem_bytes": 8 * GIB,

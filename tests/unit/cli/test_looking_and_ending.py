@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from muster.cli.main import _COMMANDS
 from muster.core.lifecycle import transitions
 from muster.core.model.session import Session, SessionState
 from muster.core.model.wait import Wait, WaitCode
+from muster.core.scheduling.schedule import schedule
 from muster.store.store import Store
 from tests.command_line import muster, submitted
 from tests.strategies.agents import make_agent
@@ -27,6 +29,33 @@ def test_ls_show_and_why_of_a_pending_session():
     assert muster("show", session["id"][:8], "--json").json["story"][0]["to"] == "PENDING"
     assert "the next pass looks at it" in muster("why", "train").out
     assert muster("why", "train", "--json").json["wait"] is None
+
+
+def test_the_size_of_an_elastic_session_is_what_it_was_given(store):
+    session = submitted("--name", "train", "--cluster-size", "4-8", "--", "true")
+    assert (session["cluster_size"], session["size"], session["spec"]["cluster_size"]) == (4, "4-8", "4-8")
+    assert muster("ls").out.splitlines()[1].split()[5] == "4-8"
+    assert muster("queue").out.splitlines()[1].split()[6] == "4-8"
+    store.save_agents([make_agent("a1", cpus=6)])
+    snapshot = store.snapshot(NOW)
+    store.apply(transitions.place(schedule(snapshot), snapshot))
+    assert "placed on a1, with 6 of 4-8 containers" in muster("why", "train").out
+    (placed,) = store.search()
+    store.apply(
+        [
+            transitions.launch(placed, 7, "ssh-ed25519 AAAA", NOW, {}),
+            transitions.all_run(replace(placed, state=SessionState.PREPARING), {}, NOW),
+        ]
+    )
+    assert "  runs with 6 of 4-8 containers" in muster("why", "train").out.splitlines()
+    assert "Cluster:    6 of 4-8 kernels, single-node" in muster("show", "train").out.splitlines()
+    shown = muster("show", "train", "--json").json
+    assert (shown["cluster_size"], shown["size"], shown["slots"]["cpu"], len(shown["kernels"])) == (
+        6,
+        "6 of 4-8",
+        6000,
+        6,
+    )
 
 
 def test_why_says_what_the_last_pass_found(store):

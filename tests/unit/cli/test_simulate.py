@@ -45,6 +45,16 @@ def simulated(*arguments: str) -> dict:
     return answer.json
 
 
+def test_elastic_sessions_of_a_workload_get_what_there_is(written):
+    cluster = written("joined.yml", {"agents": [{"count": 2, "cpu": 8, "mem": "32G", "overlay": True}]})
+    gang = {"name": "gang", "at": 0, "duration": "1m", "cpu": 4, "cluster_size": "2-6", "cluster_mode": "multi-node"}
+    later = {**gang, "name": "next", "at": "1s", "cluster_size": "1-2"}
+    workload = written("workload.yml", {"sessions": [gang, later]})
+    (figures,) = simulated("--cluster", cluster, "--workload", workload, "--sessions").values()
+    assert [life["waited_s"] for life in figures["sessions"]] == [0, 59]
+    assert figures["ended"] == 2
+
+
 def test_a_workload_file_is_played(written, cluster):
     workload = written(
         "workload.yml",

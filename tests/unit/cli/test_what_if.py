@@ -26,6 +26,19 @@ def test_a_dry_run_says_where_it_would_start_and_queues_nothing():
 
 
 @pytest.mark.usefixtures("agents")
+def test_a_dry_run_of_an_elastic_session_says_what_it_would_be_given():
+    gang = ("submit", "--dry-run", "--name", "train", "--gpu", "1", "--cluster-size")
+    answer = muster(*gang, "2-6", "--", "true")
+    assert answer.out.splitlines()[0] == "train would start now with 4 of 2-6 containers, single-node:"
+    (told,) = muster(*gang, "2-6", "--json", "--", "true").json
+    assert (told["cluster_size"], told["size"], len(told["kernels"]), told["slots"]["gpu"]) == (4, "4 of 2-6", 4, 4)
+    never = muster(*gang, "5-6", "--", "true")
+    assert never.code == 2
+    assert "  it asks for 5 CPU, 5 GiB memory, 5 GPU in 5 containers at least (of 5-6), priority 50" in never.out
+    assert "    at least 4 containers instead of 5: --cluster-size 4-6" in never.out.splitlines()
+
+
+@pytest.mark.usefixtures("agents")
 def test_a_dry_run_as_json_names_agents_and_gpus():
     answer = muster("submit", "--dry-run", "--json", "--name", "train", "--fgpu", "0.5")
     (told,) = answer.json

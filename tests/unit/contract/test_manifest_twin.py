@@ -125,7 +125,7 @@ def _with_gpus(kernel: Any, draw: st.DrawFn) -> Any:
 @given(
     placed_sessions(),
     st.sampled_from(sorted(PROVIDERS)),
-    st.sampled_from(("nvidia", "cdi")),
+    st.sampled_from(("auto", "nvidia", "cdi")),
     st.booleans(),
 )
 def test_every_manifest_that_the_core_writes_is_read_by_agents(sessions, provider, devices, keeps_overlays):

@@ -40,11 +40,17 @@ NO_ACCESS = {"libraries": {}, "mounts": [], "env": {}, "usage": False, "leases":
 
 
 def an_agent(
-    *, mig: bool = False, fgpu: str | None = "1", gpus: int = 2, mem_bytes: int = 8 * GIB, **more: Any
+    *,
+    mig: bool = False,
+    fgpu: str | None = "1",
+    gpus: int = 2,
+    mem_bytes: int = 8 * GIB,
+    gpu_cdi: list[str] | None = None,
+    **more: Any,
 ) -> Agent:
     """Return an agent with GPUs of so much memory. With `mig`, the first is cut into an eighth and a quarter."""
     report, inventory = host_of("a1", gpus=gpus, **{"units_per_gpu": 2, **more})
-    report["fgpu"] = fgpu
+    report["fgpu"], report["gpu_cdi"] = fgpu, gpu_cdi
     for gpu in report["gpus"]:
         gpu["mem_bytes"] = mem_bytes
     if mig:
@@ -123,10 +129,20 @@ def test_beside_whole_gpus_only_the_part_is_limited():
 
 def test_the_site_decides_how_compute_is_shared_and_by_which_driver_devices_come():
     got = accesses(an_agent(fgpu_compute="none", fgpu_devices="cdi", fgpu_context_bytes="1M"), QUARTER)
-    assert got.access.devices == DevicesEntry(driver="cdi", ids=("nvidia.com/gpu=GPU-a1-0",))
+    assert got.access.devices == DevicesEntry(driver="cdi", ids=("muster/gpu=GPU-a1-0",))
     assert (got.access.leases, got.access.usage) == ((), True)
     assert "\ncompute none\ncontext_bytes 1048576\n" in got.files["fgpu"]
     assert "\ncompute hard\n" in accesses(an_agent(fgpu_compute="hard"), QUARTER).files["fgpu"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "driver"),
+    [(None, "nvidia"), ([], "nvidia"), (["GPU-a1-0"], "nvidia"), (["GPU-a1-0", "GPU-a1-1", "GPU-b"], "cdi")],
+)
+def test_cdi_gives_the_gpus_by_itself_where_it_has_all_of_a_kernel(offered, driver):
+    agent = an_agent(gpu_cdi=offered)
+    assert accesses(agent, WHOLE, QUARTER).access.devices.driver == driver
+    assert accesses(an_agent(gpu_cdi=offered, fgpu_devices="nvidia"), WHOLE).access.devices.driver == "nvidia"
 
 
 def test_mps_shares_the_compute_and_the_libraries_cap_the_memory():
@@ -171,6 +187,14 @@ def test_best_effort_is_a_class_of_the_limits_file_and_a_low_priority_of_mps():
     assert (
         accesses(an_agent(fgpu_provider="mps"), QUARTER, best_effort=True).access.env["CUDA_MPS_CLIENT_PRIORITY"] == "1"
     )
+
+
+def test_only_best_effort_is_overcommitted_and_only_if_the_site_wants_it():
+    wants, default = an_agent(fgpu_overcommit=1.5), an_agent()
+    assert "\nclass best-effort\novercommit 1500\ngpu" in accesses(wants, QUARTER, best_effort=True).files["fgpu"]
+    assert "overcommit" not in accesses(wants, QUARTER).files["fgpu"]
+    assert "overcommit" not in accesses(default, QUARTER, best_effort=True).files["fgpu"]
+    assert accesses(wants, QUARTER, best_effort=True).gpus[0].mem_bytes == 2 * GIB
 
 
 def test_a_limit_is_the_part_of_the_processors_by_mps():

@@ -50,7 +50,7 @@ def test_labels_racks_and_units_of_the_inventory_reach_the_agents_report():
         "fgpu_compute": "fair",
         "fgpu_choice": "policy",
         "fgpu_over_cap": "report",
-        "fgpu_devices": "nvidia",
+        "fgpu_devices": "auto",
         "fgpu_context_bytes": 300 << 20,
         "gpu_health": {},
     }

@@ -255,6 +255,12 @@ def test_a_command_that_goes_on_after_a_lack_of_memory_tells_it_once():
     assert observed(known, main1={"oom_killed": True}) is None
 
 
+def test_an_interactive_session_tells_that_it_ran_out_of_memory_and_goes_on():
+    event = observed(placed_on(make_session(), "a1"), main1={"oom_killed": True})
+    assert (event.to_state, event.in_story) == (S.RUNNING, True)
+    assert event.reason == "main1 ran out of memory: a process of it was killed, the container went on"
+
+
 @examples(60)
 @given(sessions_in_any_state())
 def test_whatever_agents_report_the_next_state_is_legal(session):

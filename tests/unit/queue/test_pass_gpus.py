@@ -65,6 +65,18 @@ def test_a_container_above_its_share_is_reported_at_the_begin_and_at_the_end(con
     assert node.state(session) == S.RUNNING
 
 
+def test_best_effort_may_be_above_its_share_where_the_site_overcommits(control_node):
+    agent = host(fgpu_overcommit=1.5)
+    node = control_node(agent)
+    rest, guaranteed = node.submit(fgpu="0.5", best_effort=True), node.submit(fgpu="0.5")
+    node.run()
+    for session in (rest, guaranteed):
+        use(agent, session, CAP * 3 // 2)
+    node.run()
+    assert told(node, rest) == []
+    assert told(node, guaranteed) == ["main1 uses 384 MiB of GPU memory, its share is 256 MiB"]
+
+
 @pytest.mark.parametrize("before", [0, 2 * CAP])
 def test_a_site_may_have_such_a_session_ended(control_node, before):
     agent = host()

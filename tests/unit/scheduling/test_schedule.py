@@ -14,6 +14,7 @@ from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
+from muster.core.scheduling.committed import running
 from muster.core.scheduling.schedule import schedule
 from muster.store.sessions.waits import wait_from, wait_row
 from tests.strategies.agents import make_agent
@@ -27,13 +28,7 @@ def committed(snapshot: Snapshot, plan: Plan) -> dict[str, Session]:
     """Return by id the sessions that the plan places, as they are after its commit."""
     by_id = {session.id: session for session in snapshot.sessions}
     return {
-        placement.session_id: replace(
-            by_id[placement.session_id],
-            kernels=tuple(
-                replace(kernel, allocation=placement.allocations.get(kernel.id))
-                for kernel in by_id[placement.session_id].kernels
-            ),
-        )
+        placement.session_id: running(by_id[placement.session_id], placement, snapshot.now)
         for placement in plan.placements
     }
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
-from muster.core.model.session import Session, kernel_count, kernels_of
+from muster.core.model.session import Session, kernel_count, kernels_of, spare_kernels_of
 from muster.core.simulation.simulation import Cluster, Fate, Job, Life, Simulated, simulate
 from muster.core.simulation.summary import Window, mean_over, spread, summarize
 from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE, ClusterUsage
@@ -34,7 +34,8 @@ def jobs(draw: st.DrawFn) -> list[Job]:
         spec = draw(gang_specs()).model_copy(update={"name": f"s{number}", "time_limit": limit})
         ids = tuple(new_id(number, kernel) for kernel in range(kernel_count(spec)))
         at = float(draw(st.integers(0, 5)) * 10)
-        session = Session(ids[0], spec.name, "ada", spec, kernels_of(spec, ids, spec.image), at)
+        kernels, spare = (make(spec, ids, spec.image) for make in (kernels_of, spare_kernels_of))
+        session = Session(ids[0], spec.name, "ada", spec, kernels, at, spare=spare)
         made.append(Job(session, float(draw(st.sampled_from((0, 5, 40, 200))))))
     return made
 

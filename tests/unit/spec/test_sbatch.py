@@ -191,7 +191,7 @@ def test_the_kernels_hold_the_tasks_with_what_each_needs(nodes, tasks, per_node,
     lines = [f"--{name}={value}" for name, value in options.items() if value is not None]
     found = fields(*lines, *(["--mem-per-cpu=1G"] if memory else []))
     spec = validated(SessionSpec, {**found, "script": "#!/bin/sh\n"}, NOW)
-    size = spec.cluster_size or 1
+    size, _ = spec.sizes
     count = spec.tasks or size
     assert count == (tasks or (nodes or 1) * (per_node or 1))
     assert size <= count <= size * (spec.cpu // 1000) // (cpus or 1)

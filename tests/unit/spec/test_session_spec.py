@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.cli.sessions.submit import submit
-from muster.core.model.session import kernel_count, kernels_of
+from muster.core.model.session import kernel_count, kernels_of, spare_kernels_of
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import HOME, MAX_KERNELS, MountSpec, RoleSpec, SessionSpec
+from muster.core.spec.written import written
 from muster.core.values.errors import SpecError
 from muster.core.values.units import format_bytes, format_duration, parse_bytes, parse_duration, parse_milli
 from tests.properties import cheap, examples
@@ -48,11 +49,28 @@ def test_a_spec_is_the_same_after_a_round_trip_through_json(original):
 @given(specs())
 def test_kernels_are_as_many_as_requested_and_in_rank_order(original):
     count = kernel_count(original)
-    assert count == max(original.cluster_size or 1, 1 + sum(role.replicas for role in original.roles))
-    kernels = kernels_of(original, tuple(new_id(1, number) for number in range(count)), "busybox")
+    least, most = original.sizes
+    assert least == max(
+        int(str(original.cluster_size or 1).partition("-")[0]), 1 + sum(role.replicas for role in original.roles)
+    )
+    assert count == most >= least
+    ids = tuple(new_id(1, number) for number in range(count))
+    assert len(kernels_of(original, ids, "busybox")) == least
+    kernels = kernels_of(original, ids, "busybox") + spare_kernels_of(original, ids, "busybox")
     assert [kernel.rank for kernel in kernels] == list(range(count))
     assert (kernels[0].name, kernels[0].id) == ("main1", new_id(1))
     assert len({kernel.name for kernel in kernels}) == count
+
+
+@pytest.mark.parametrize(
+    ("written_as", "meant", "sizes"),
+    [("4-8", "4-8", (4, 8)), (" 4 - 8 ", "4-8", (4, 8)), ("4-4", 4, (4, 4)), ("4", 4, (4, 4)), (4.0, 4, (4, 4))],
+)
+def test_a_cluster_size_is_a_number_or_a_range(written_as, meant, sizes):
+    found = spec(cluster_size=written_as)
+    assert (found.cluster_size, found.sizes) == (meant, sizes)
+    assert written(found)["cluster_size"] == meant
+    assert found.is_elastic == (sizes[0] < sizes[1])
 
 
 WRONG = {
@@ -115,6 +133,19 @@ def test_each_error_names_its_field_and_its_remedy(field):
         ({"command": " "}, "command", "write the command"),
         ({"cluster_size": MAX_KERNELS + 1}, "cluster_size", "1000 or less"),
         ({"cluster_size": "three"}, "cluster_size", "whole number"),
+        ({"cluster_size": "8-4"}, "cluster_size", "write 4-8"),
+        ({"cluster_size": "0-3"}, "cluster_size", "1 or more"),
+        ({"cluster_size": "4-2000"}, "cluster_size", "1000 or less"),
+        ({"cluster_size": "4-8-9"}, "cluster_size", "range such as 4-8"),
+        ({"cluster_size": "4-"}, "cluster_size", "range such as 4-8"),
+        ({"cluster_size": "-4"}, "cluster_size", "1 or more"),
+        ({"cluster_size": 2.5}, "cluster_size", "whole number"),
+        ({"cluster_size": float("nan")}, "cluster_size", "whole number"),
+        ({"cluster_size": True}, "cluster_size", "whole number"),
+        ({"cluster_size": [4, 8]}, "cluster_size", "range such as 4-8"),
+        ({"cluster_size": "2-8", "roles": ["ps:2"]}, "cluster_size", "begin it at 3 or more"),
+        ({"cluster_size": "3-8", "roles": ["sub:2"]}, "cluster_size", "raise sub's replicas"),
+        ({"cluster_size": "2-8", "tasks": 4}, "tasks", "write 8 or more"),
         ({"cluster_size": 2, "roles": ["ps:2"]}, "cluster_size", "make it 3 or more"),
         ({"cluster_size": 5, "roles": ["sub:2"]}, "cluster_size", "raise sub's replicas"),
         ({"roles": ["ps:600", "worker:600"]}, "roles", "1000 at the most"),

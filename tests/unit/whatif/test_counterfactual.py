@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.policy import Limit, Limits, SchedulingPolicy
 from muster.core.model.reservation import Reservation
-from muster.core.model.session import Session
+from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.counterfactual import what_would_help, would_start
-from muster.core.whatif.hypothesis import Suggestion
+from muster.core.whatif.hypothesis import Moved, Suggestion
 from muster.core.whatif.replay import WHOLE_QUEUE
 from tests.properties import examples
 from tests.strategies.agents import make_agent
@@ -121,6 +121,58 @@ def test_a_priority_above_those_ahead():
     others = [make_session(n, cpu=8, priority=60) for n in (1, 2)]
     found = texts([make_agent(cpus=8)], make_session(3, cpu=8), others)
     assert "priority 61 instead of 50" in found
+
+
+def fragmented(**values):
+    """Return two agents, each with a session on it, and one that waits for a whole agent."""
+    agents = [make_agent("a1", cpus=8), make_agent("a2", cpus=8)]
+    runs = [
+        replace(placed_on(make_session(n, name=name, cpu=3, **values), f"a{n}"), started_at=NOW - seconds)
+        for n, name, seconds in ((1, "short", 600), (2, "long", 7200))
+    ]
+    return agents, runs, make_session(3, cpu=8)
+
+
+def test_restartable_sessions_that_would_start_elsewhere_with_what_that_loses():
+    agents, runs, waits = fragmented(requeue=True)
+    assert "short starts anew elsewhere, which loses 10m of work" in texts(agents, waits, runs)
+
+
+@pytest.mark.parametrize("values", [{}, {"preemptible": True}])
+def test_nobody_moves_who_is_not_queued_again(values):
+    agents, runs, waits = fragmented(**values)
+    assert not any("anew" in text for text in texts(agents, waits, runs))
+
+
+def test_nobody_moves_who_would_not_start_elsewhere_at_once():
+    agents, runs, waits = fragmented(requeue=True)
+    assert not any("anew" in text for text in texts(agents[:1], waits, runs[:1]))
+    runs[1] = placed_on(make_session(2, name="large", cpu=6), "a2")
+    assert not any("anew" in text for text in texts(agents, waits, runs))
+
+
+def test_several_move_together_where_none_does_alone_and_no_more_than_need_to():
+    agents = [make_agent(f"a{n}", cpus=8) for n in (1, 2)]
+    small = [
+        replace(placed_on(make_session(n, name=f"r{n}", cpu=2, requeue=True), agent), started_at=NOW - 60 * n)
+        for n, agent in ((1, "a1"), (2, "a1"), (3, "a2"))
+    ]
+    found = texts(agents, make_session(9, cpu=7), small)
+    assert "r3 starts anew elsewhere, which loses 3m of work" in found
+    found = texts(agents, make_session(9, cpu=7), [*small[:2], placed_on(make_session(4, cpu=2), "a2")])
+    assert "r1, r2 start anew elsewhere, which loses 3m of work" in found
+
+
+@given(snapshots(max_sessions=5))
+def test_what_moves_is_restartable_and_both_start(snapshot):
+    for session in snapshot.pending:
+        for suggestion in what_would_help(snapshot, session):
+            moved = [key for change in suggestion.changes if isinstance(change, Moved) for key in change.session_ids]
+            running = {other.id: other for other in snapshot.placed if other.state is SessionState.RUNNING}
+            assert all(running[key].spec.requeue for key in moved)
+            if moved:
+                placed = {p.session_id for p in schedule(suggestion.applied(snapshot, session.id)).placements}
+                assert placed.issuperset({session.id, *moved})
 
 
 def test_a_running_session_that_ends_by_its_time_limit_or_by_hand():

@@ -6,6 +6,7 @@ from muster.core.scheduling.placement.gang import (
     Topology,
     Typical,
     gang_of,
+    gang_of_size,
     on_one_agent,
     typical_requests,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "Topology",
     "Typical",
     "gang_of",
+    "gang_of_size",
     "on_one_agent",
     "typical_requests",
 ]

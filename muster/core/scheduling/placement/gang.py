@@ -73,6 +73,12 @@ def gang_of(session: Session, overlay: bool) -> Gang:
     return gang if overlay or not gang.spread else on_one_agent(gang)
 
 
+def gang_of_size(session: Session, size: int, overlay: bool) -> Gang:
+    """Return the gang of a waiting elastic session with so many kernels."""
+    gang = _gang_of(session.possible_kernels[:size], session.spec)
+    return gang if overlay or not gang.spread else on_one_agent(gang)
+
+
 def on_one_agent(gang: Gang) -> Gang:
     """Return the same kernels, but all on one agent."""
     return _shared_gang(gang.slots, False, gang.constraint)

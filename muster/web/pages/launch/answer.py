@@ -141,7 +141,8 @@ def _verdict(dry_run: DryRunView, tried: int, count: int) -> Verdict:
             return Verdict("waits", f"Waits: {dry_run.unworked}")
     if waiting is None or waiting.wait is None:
         lines = _placed_details(items[0], dry_run) if len(items) == 1 else []
-        first = f"Starts now on {_where(items[0])}" if len(items) == 1 else f"All {len(items)} start now"
+        given = f", with {items[0].size} containers" if items[0].size != str(items[0].cluster_size) else ""
+        first = f"Starts now on {_where(items[0])}{given}" if len(items) == 1 else f"All {len(items)} start now"
         return Verdict("starts", first, (*lines, *details))
     wait = waiting.wait
     around = Surroundings(time.time(), format_minute, dry_run.names, dry_run.unworked is None)

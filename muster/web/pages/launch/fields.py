@@ -146,7 +146,9 @@ IMAGE = FormField(
     hint="image of every container, by its name in the catalog or its whole reference; the site's default if not given",
 )
 NAME = FormField("name", "Session name")
-CLUSTER_SIZE = FormField("cluster_size", "Cluster size", hint="number of containers")
+CLUSTER_SIZE = FormField(
+    "cluster_size", "Cluster size", hint="number of containers; 4-8 starts with as many as there is room for"
+)
 FIELDS: Mapping[str, FormField] = {
     field.name: field
     for field in (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from muster.core.model.session import kernel_count
+from muster.core.model.session import size_text
 from muster.core.spec.session_spec import KernelRole, SessionSpec
 from muster.core.values.slots import SLOT_NAMES, Slots, format_slot, spell_slot, spell_slots, total
 from muster.core.values.units import spell_bytes
@@ -69,7 +69,7 @@ def picture_of(spec: SessionSpec, room: GroupRoom | None) -> Picture:
     boxes = tuple(_boxes(roles, slots, room))
     top = max((box.y + box.height for box in boxes), default=0) + 2 * _GAP
     lanes = tuple(_lane(name, top + number * _LANE, roles, room) for number, name in enumerate(slots))
-    return Picture(boxes, lanes, top + len(lanes) * _LANE, _sum_text(roles, everything, kernel_count(spec)))
+    return Picture(boxes, lanes, top + len(lanes) * _LANE, _sum_text(spec, roles, everything))
 
 
 def _boxes(roles: Sequence[KernelRole], slots: Sequence[str], room: GroupRoom | None) -> Iterator[Box]:
@@ -113,14 +113,16 @@ def _lane(name: str, y: int, roles: Sequence[KernelRole], room: GroupRoom | None
     return Lane(name, text, y, tuple(parts), limit, bool(capacity) and requested > capacity)
 
 
-def _sum_text(roles: Sequence[KernelRole], everything: Slots, count: int) -> str:
-    """Return the resources of each container and their sum; by role where roles differ."""
-    if count == 1:
+def _sum_text(spec: SessionSpec, roles: Sequence[KernelRole], everything: Slots) -> str:
+    """Return the resources of each container and the least sum; by role where roles differ."""
+    size = size_text(spec, None)
+    if size == "1":
         return f"1 container: {spell_slots(everything)}"
+    at_least = f"{spell_slots(everything)}{' at least' if spec.is_elastic else ''}"
     if len({role.slots for role in roles}) == 1:
-        return f"{count} containers {_TIMES} {spell_slots(roles[0].slots)} = {spell_slots(everything)}"
+        return f"{size} containers {_TIMES} {spell_slots(roles[0].slots)} = {at_least}"
     parts = " + ".join(f"{role.replicas} {role.name} {_TIMES} ({spell_slots(role.slots)})" for role in roles)
-    return f"{count} containers: {parts} = {spell_slots(everything)}"
+    return f"{size} containers: {parts} = {at_least}"
 
 
 def _times(slots: Slots, count: int) -> Slots:

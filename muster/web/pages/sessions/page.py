@@ -75,6 +75,7 @@ def _more(details: DetailsView) -> dict[str, Any]:
         "story": details.story,
         "usages": details.use,
         "commands": session_view.command_lines(details),
+        "editor_url": session_view.editor_url(details),
     }
 
 

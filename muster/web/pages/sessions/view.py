@@ -9,10 +9,12 @@ from markupsafe import Markup
 
 from muster.core.model.apps import AppState
 from muster.core.model.session import FINAL, SessionState
+from muster.core.spec.session_spec import HOME
 from muster.core.values.units import format_milli, format_moment, spell_bytes
 from muster.core.whatif.explain import Surroundings, explain
 from muster.core.whatif.start_estimate import start_estimate
 from muster.service.questions.views import DependencyView, DetailsView, WhyView
+from muster.service.reach.ssh_access import editor_host
 from muster.service.reach.views import SessionAppView
 from muster.service.sessions.views import GpuShareView, KernelView, SessionView
 from muster.service.usage.live import CurrentUsage
@@ -210,10 +212,21 @@ def command_lines(session: SessionView) -> list[tuple[str, str]]:
             ("Open a shell in main1", f"muster ssh {name}"),
             ("Run a command in main1", f"muster exec {name} -- hostname"),
             ("Follow its log", f"muster logs {name} -f"),
+            ("Let VS Code, JetBrains and ssh find it", "muster ssh-config"),
         ]
     elif session.generation:
         lines.append(("Print its log", f"muster logs {name}"))
     return lines
+
+
+def editor_url(session: SessionView) -> str:
+    """Return the URL with which VS Code opens main1 of a running session; empty for any other session.
+
+    The user's machine needs the entry that `muster ssh-config` writes.
+    """
+    if session.state is not SessionState.RUNNING:
+        return ""
+    return f"vscode://vscode-remote/ssh-remote+{editor_host(session.name)}{HOME}"
 
 
 def dependencies(details: DetailsView) -> list[tuple[str, list[DependencyView], int]]:

@@ -37,36 +37,43 @@ def _since_boot() -> float:
 class GpuReading:
     """The driver's answers, read in a process of their own, beside whatever else is done until `result`.
 
-    A driver that hangs, in the kernel even, or crashes takes only that process with it.
+    A driver that hangs, in the kernel even, or crashes takes only that process with it. `read` asks it, and returns
+    what can be written as JSON.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, patience_s: float = PATIENCE_S, read: Callable[[], Any] = nvml.read) -> None:
         self._patience_s = patience_s
         self._give_up_at = time.monotonic() + patience_s
         self._pipe, writing = os.pipe()
         self._child = os.fork()
         if self._child == 0:
-            _answer(writing)
+            _answer(writing, read)
         os.close(writing)
 
     def result(self, warn: Callable[[str], None]) -> nvml.Answers:
         """Return the driver's answers. `warn` is called with what it did not answer."""
-        nothing = nvml.Answers([], {}, [], {}, [])
+        answer = self.answer(warn)
+        answers = nvml.Answers(*answer) if answer else nvml.Answers([], {}, [], {}, [])
+        for trouble in answers.troubles:
+            warn(trouble)
+        return answers
+
+    def answer(self, warn: Callable[[str], None]) -> Any:  # noqa: ANN401 - of any shape
+        """Return what `read` returned, or None. `warn` is called with the reason."""
         text = self._text()
         if text is None:
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, os.WNOHANG)  # it may be held up in the kernel, and ends when that lets it go
             warn(f"the GPU driver does not answer within {self._patience_s:g} s")
-            return nothing
+            return None
         _, status = os.waitpid(self._child, 0)
         if status != 0:
             warn(f"the GPU driver ends the process that asks it (wait status {status})")
-            return nothing
+            return None
         answer = json.loads(text)
-        answers = nvml.Answers(*answer["answers"]) if answer["answers"] else nothing
-        for trouble in [*answers.troubles, *answer["errors"]]:
-            warn(trouble)
-        return answers
+        for error in answer["errors"]:
+            warn(error)
+        return answer["answers"]
 
     def _text(self) -> bytes | None:
         """Return all that the child writes, or None if that takes too long."""
@@ -80,7 +87,7 @@ class GpuReading:
         return None
 
 
-def _answer(writing: int) -> None:
+def _answer(writing: int, read: Callable[[], Any]) -> None:
     """Ask the driver and write what it says; never returns."""
     status = 1
     try:
@@ -90,7 +97,7 @@ def _answer(writing: int) -> None:
             os.dup2(null, descriptor)
         answer: dict[str, Any] = {"answers": None, "errors": []}
         try:
-            answer["answers"] = nvml.read()
+            answer["answers"] = read()
         except NvmlError as error:
             answer["errors"].append(str(error))
         with os.fdopen(writing, "w", encoding="utf-8") as pipe:
@@ -120,14 +127,34 @@ def memory_by_container(
 
 
 def uncapped_processes(
-    answers: nvml.Answers, kernels: Iterable[dict[str, Any]], libraries: Path, proc: Path = _PROC
-) -> dict[str, list[tuple[int, int]]]:
-    """Return by container's id (pid on this host, pid in the container) of processes on a GPU that kernels share, which
-    have not loaded the library that caps them.
+    answers: nvml.Answers,
+    kernels: list[dict[str, Any]],
+    libraries: Path,
+    ask_again: Callable[[], nvml.Answers],
+    proc: Path = _PROC,
+) -> dict[str, list[int]]:
+    """Return by container's id the processes, by their numbers in it, that use a GPU of which it has a share and have
+    not loaded the library that caps them. They may have the driver's own by its path, a copy of it, or none.
 
-    They may have the driver's own library by its path, a copy of it, or none at all. `kernels` are a report's entries,
-    `libraries` is the tree that lies at FGPU_PATH. Processes that end meanwhile are left out. A container has at most
-    _MOST_UNCAPPED of them, since a tenant decides how many there are.
+    `kernels` are a report's entries, `libraries` is the tree that lies at FGPU_PATH. A process that has started another
+    program since the driver listed it has other libraries now. So those found are looked at again after the driver has
+    listed its processes once more, by `ask_again`.
+    """
+    found = _without_libraries(answers, kernels, libraries, proc)
+    again = _without_libraries(ask_again(), kernels, libraries, proc) if found else {}
+    return {
+        container_id: [inner for pid, inner in pids if (pid, inner) in again.get(container_id, ())]
+        for container_id, pids in found.items()
+    }
+
+
+def _without_libraries(
+    answers: nvml.Answers, kernels: list[dict[str, Any]], libraries: Path, proc: Path
+) -> dict[str, list[tuple[int, int]]]:
+    """Return by container's id (pid on this host, pid in the container) of processes without the library.
+
+    Those that end meanwhile are left out. A container has at most _MOST_UNCAPPED of them, since a tenant decides how
+    many there are.
     """
     capping = _files(path for tree in (libraries, *_trees(libraries)) for path in (tree / "lib").glob(_LIBRARY))
     found: dict[str, set[tuple[int, int]]] = {}

@@ -65,7 +65,8 @@ class _Attributes(ctypes.Structure):
 
 class Answers(NamedTuple):
     """The driver's answers about this host. For each UUID, `processes` has (pid, bytes) and `utilisation` (pid, percent
-    of the GPU), or None if the driver cannot say. `health` has an entry for each physical GPU.
+    of the GPU), or None if the driver cannot say. `health` has an entry for each physical GPU. `memory_limits`: it can
+    limit the memory of control groups by itself.
     """
 
     gpus: list[dict[str, Any]]
@@ -73,6 +74,7 @@ class Answers(NamedTuple):
     troubles: list[str]
     utilisation: dict[str, list[tuple[int, float]] | None] = {}  # noqa: RUF012 - read only
     health: list[dict[str, Any]] = []  # noqa: RUF012 - read only
+    memory_limits: bool = False
 
 
 def read(sysfs: Path = numa.SYSFS, log: Path = xids.LOG) -> Answers:
@@ -85,6 +87,7 @@ def read(sysfs: Path = numa.SYSFS, log: Path = xids.LOG) -> Answers:
         nvml = Nvml()
     except OSError:
         return answers
+    answers = answers._replace(memory_limits=hasattr(nvml.library, "nvmlDeviceSetMemoryLimits_v1"))
     try:
         logged = _logged(log, answers.troubles)
         for index in range(nvml.count()):

@@ -16,7 +16,7 @@ from ..engine.api import API_VERSION, EngineError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
 from ..folders.plain import plain_directories
-from ..gpus import device_nodes, toolkit
+from ..gpus import cdi, device_nodes, memory_limits, toolkit
 from ..gpus.gpu_report import (
     GpuReading,
     context_costs,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..engine.api import EngineApi
-    from ..gpus.nvml import Answers
 
 VERSION = 1
 _INSPECT_THREADS = 8
@@ -71,8 +70,11 @@ def gather_report(
     used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])
     busy = percent_by_container(answers, [kernel["container_id"] for kernel in kernels])
     of_nobody = strangers(answers, _of_all_clusters(engine)) if any(answers.processes.values()) else {}
-    uncapped = _uncapped(answers, kernels, warn)
-    costs = context_costs(Path(names.FGPU_PATH))
+    tree = Path(names.FGPU_PATH)
+    uncapped = uncapped_processes(answers, kernels, tree, lambda: GpuReading().result(warn))
+    costs = context_costs(tree)
+    shares = memory_limits.shares_of(kernels) if answers.memory_limits else []
+    enforced = memory_limits.enforced(shares, warn)
     for gpu in answers.gpus:
         gpu["context_bytes"] = costs.get(gpu["parent_uuid"] or gpu["uuid"])
     for health in answers.health:
@@ -83,6 +85,8 @@ def gather_report(
         kernel["use"]["gpu_percent"] = sum(known) if parts and len(known) == len(parts) else None
         for gpu in kernel["gpus"]:
             gpu["used_bytes"] = used.get(gpu["uuid"], {}).get(kernel["container_id"])
+            gpu["enforced_bytes"] = enforced.get((kernel["container_id"], gpu["uuid"]))
+        del kernel["pid"]
         kernel["uncapped"] = uncapped.get(kernel["container_id"], [])
     return {
         "version": VERSION,
@@ -109,6 +113,7 @@ def gather_report(
         "runtime": _first_line(Path(runtime_path, "VERSION")),
         "fgpu": _first_line(Path(names.FGPU_PATH, "VERSION")),
         "gpu_toolkit": toolkit.version() if answers.gpus else None,
+        "gpu_cdi": cdi.offered_gpus(info) if answers.gpus else None,
         "gpu_unlinked": device_nodes.unlinked_nodes() if info.get("CgroupDriver") == "systemd" else [],
         "images": [_image(image) for image in images],
         "generation": host_state.read_generation(cluster),
@@ -118,23 +123,6 @@ def gather_report(
         "files": key_directory.sessions_with_keys(names.ClusterPaths(cluster)),
         "leftovers": leftovers,
         "directories": plain_directories(folders_root) if folders_root else None,
-    }
-
-
-def _uncapped(answers: Answers, kernels: list[dict[str, Any]], warn: Callable[[str], None]) -> dict[str, list[int]]:
-    """Return by container's id the processes in it that use a shared GPU without the libraries which cap them.
-
-    A process that has started another program since the driver listed it has other libraries now. So those found are
-    looked at again after the driver has listed its processes once more.
-    """
-    tree = Path(names.FGPU_PATH)
-    found = uncapped_processes(answers, kernels, tree)
-    if not found:
-        return {}
-    again = uncapped_processes(GpuReading().result(warn), kernels, tree)
-    return {
-        container_id: [inner for pid, inner in pids if (pid, inner) in again.get(container_id, ())]
-        for container_id, pids in found.items()
     }
 
 
@@ -156,14 +144,18 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
     keys = names.ClusterPaths(cluster).kernel_keys(seen.session_id, seen.kernel_name)
     place = Place(cluster, seen.session_id, seen.generation, seen.kernel_name)
     addresses = [network["IPAddress"] for network in found["NetworkSettings"]["Networks"].values()]
+    times = session_times(found["State"])
+    if found["State"]["Status"] == "running":
+        times["oom_killed"] = times["oom_killed"] or kernel_usage.ran_out_of_memory(place)
     return {
         "kernel_id": seen.kernel_id,
         "session_id": seen.session_id,
         "name": seen.kernel_name,
         "generation": int(seen.generation),
         "container_id": seen.id,
+        "pid": found["State"]["Pid"],
         "state": found["State"]["Status"],
-        **session_times(found["State"]),
+        **times,
         "released": key_directory.released_generation(keys) == seen.generation,
         "address": next(filter(None, addresses), None),
         "ssh_port": int(bindings[0]["HostPort"]) if bindings else None,

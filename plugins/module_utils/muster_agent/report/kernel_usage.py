@@ -36,6 +36,20 @@ def kernel_use(place: Place, pid: int, groups: Hierarchies | None = None, proc: 
     }
 
 
+def ran_out_of_memory(place: Place, groups: Hierarchies | None = None) -> bool:
+    """Return whether Linux has killed a process of a kernel that runs, for lack of memory.
+
+    The engine says so once the container's first program has ended, which in an interactive session it does not.
+    """
+    groups = groups or hierarchies()
+    group = group_of(place, groups.memory)
+    if groups.unified:
+        return bool(_entry(group, "memory.events", "oom_kill"))
+    # Without the unified hierarchy, a group does not count what happens in those below it.
+    below = [path for path in group.iterdir() if path.is_dir()] if group else []
+    return any(_entry(path, "memory.oom_control", "oom_kill") for path in below)
+
+
 def _cpu_seconds(group: Path | None, *, unified: bool) -> float | None:
     if not unified:
         nanoseconds = _number(group, "cpuacct.usage")

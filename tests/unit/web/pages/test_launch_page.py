@@ -134,6 +134,15 @@ def test_the_form_shows_where_the_session_would_start_now(preview):
 
 
 @pytest.mark.usefixtures("agents")
+def test_the_form_takes_a_range_and_shows_how_many_containers_start(preview):
+    text = preview(cluster_size="2-6", cpu="4", cluster_mode="multi-node")
+    assert 'data-kind="starts"' in text
+    assert element(text, "verdict-line").endswith(" containers")
+    assert re.search(r", with \d of 2-6 containers$", element(text, "verdict-line"))
+    assert re.search(r"2-6 containers \S 4 CPU.* = 8 CPU.* at least", text)
+
+
+@pytest.mark.usefixtures("agents")
 def test_the_form_shows_why_it_would_never_start_and_the_remedy(preview):
     text = preview(cpu="20")
     assert element(text, "verdict-line").startswith("Can never start: it asks for more than ")

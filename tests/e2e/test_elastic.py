@@ -1,0 +1,62 @@
+"""An elastic session on the real engine: every kernel is told what it was given, and the gang meets at main1."""
+
+import json
+
+import pytest
+
+from tests.control_node import SMALL, ControlNode
+from tests.e2e.conftest import NewNode
+
+# What torchrun's rendezvous does: each worker joins at MASTER_ADDR, and the first waits for WORLD_SIZE of them.
+MEETING = """
+cd /tmp
+echo "$TF_CONFIG" > tf_config
+if [ "$RANK" != 0 ]; then
+  until ssh "$MASTER_ADDR" "echo $RANK of $WORLD_SIZE >> /tmp/joined"; do sleep 0.2; done
+  exit 0
+fi
+until [ "$(cat joined 2>/dev/null | wc -l)" = $((WORLD_SIZE - 1)) ]; do sleep 0.2; done
+echo "0 of $WORLD_SIZE" >> joined
+sort joined
+cut -d' ' -f1 /run/muster/hostfile | tr '\\n' ' '
+echo "$BACKENDAI_CLUSTER_SIZE $BACKENDAI_CLUSTER_REPLICAS $SLURM_JOB_NUM_NODES"
+cat tf_config
+"""
+
+
+@pytest.fixture(scope="module")
+def elastic_node(new_node: NewNode) -> ControlNode:
+    made = new_node()
+    made.start_daemon()
+    return made
+
+
+def test_the_kernels_that_were_given_meet(elastic_node):
+    node = elastic_node
+    cpus = node.run("agents", "--json").json()[0]["capacity"]["cpu"]
+    size = ("--cluster-size", "2-5", "--cpu", str(cpus / 1000 / 3.5), "--mem", "64M", "--shm", "16M")
+    name = node.submit(*size, "--name", "meet", "--on", "all", "--slurm-env", "-c", MEETING)
+    ended = node.reaches(name, "TERMINATED")
+    assert (ended["result"], ended["size"], len(ended["kernels"])) == ("SUCCESS", "3 of 2-5", 3)
+    *lines, tf_config = node.run("logs", f"{name}:main1").out.splitlines()
+    assert lines == ["0 of 3", "1 of 3", "2 of 3", "main1 sub1 sub2 3 main:1,sub:2 3"]
+    assert [worker.split(":")[0] for worker in json.loads(tf_config)["cluster"]["worker"]] == ["main1", "sub1", "sub2"]
+
+
+def test_it_takes_no_room_from_others_and_has_another_size_the_next_time(elastic_node):
+    node = elastic_node
+    cpus = node.run("agents", "--json").json()[0]["capacity"]["cpu"]
+    each = ("--cpu", str(cpus / 1000 / 3.5), "--mem", "64M", "--shm", "16M")
+    other = node.submit(*each, "--hold")
+    held = node.submit(*each, "--cluster-size", "2-5", "--name", "first", "--hold", "--priority", "60")
+    node.run("release", held, other)
+    node.reaches(other, "RUNNING")
+    assert node.reaches(held, "RUNNING")["size"] == "2 of 2-5"
+    assert "runs with 2 of 2-5 containers" in node.run("why", held).out
+    node.run("terminate", other, held)
+    node.reaches(held, "TERMINATED")
+    node.reaches(other, "TERMINATED")
+    again = node.submit(*SMALL, "--cluster-size", "2-5")
+    assert node.reaches(again, "RUNNING")["size"] == "5 of 2-5"
+    assert node.exec(f"{again}:sub4", "sh", "-c", "echo $WORLD_SIZE").out == "5\n"
+    node.run("terminate", again)
