@@ -5,7 +5,7 @@
     from muster_dask import MusterCluster
 
     with client.Client() as muster, MusterCluster(muster, 2, image="cluster-tools", cpu=1, mem="1G") as cluster:
-        with Client(cluster) as dask:
+        with Client(cluster.scheduler_address) as dask:
             dask.wait_for_workers(2)
             print(dask.submit(sum, range(10)).result())  # 45
 
