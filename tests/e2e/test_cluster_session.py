@@ -1,6 +1,7 @@
 """Three kernels on one agent, looked at from inside: environment, names, ssh, resources."""
 
 import json
+import os
 import shlex
 from typing import Any
 
@@ -89,6 +90,27 @@ def test_the_main_kernels_id_is_the_sessions(node, trio):
 def test_every_kernel_reaches_every_other_by_ssh_without_a_prompt(node, trio, source):
     for target in ("main1", "sub1", "sub2"):
         assert node.exec(f"{trio}:{source}", "ssh", target, "hostname").out.strip() == target
+
+
+def test_a_client_without_our_configuration_finds_port_key_and_host_keys(node, trio):
+    """So do clients that read neither ssh's system-wide configuration nor what it includes."""
+    strict = ("ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes")
+    for target in ("main1", "sub1", "sub2"):
+        assert node.exec(f"{trio}:sub1", *strict, target, "hostname").out.strip() == target
+    node.exec(trio, "sh", "-c", "echo 'Host other' >> ~/.ssh/config && echo 'other ssh-rsa AAAA' >> ~/.ssh/known_hosts")
+
+
+def test_a_published_port_22_and_a_mounted_ssh_folder_are_the_users(node):
+    folder = node.folders / "keys"
+    folder.mkdir()
+    os.chown(folder, 1000, 1000)
+    name = node.start("--cluster-size", "2", "--publish", "own=22", "-v", "keys:/home/work/.ssh")
+    connect = "import socket; print(socket.socket().connect_ex(('127.0.0.1', 22)) == 0)"
+    assert node.exec(name, "python3", "-c", connect).out == "False\n"
+    assert node.exec(f"{name}:sub1", "python3", "-c", connect).out == "True\n"
+    assert node.exec(name, "python3", "-c", "import socket; socket.create_server(('', 22))").code == 0
+    assert node.exec(name, "ssh", "sub1", "hostname").out == "sub1\n"
+    assert list(folder.iterdir()) == []
 
 
 def test_a_login_by_ssh_has_the_kernels_environment(node, trio):

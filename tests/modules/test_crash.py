@@ -22,7 +22,7 @@ def test_a_launch_killed_when(cluster, point):
     # So that the interruption does not hit the probe of a new image.
     image = cluster.engine.image(gang["kernels"][0]["image"])
     cluster.paths.state.mkdir(parents=True)
-    account_files.image_facts(cluster.engine, cluster.name, image["Id"], {USER["home"]})
+    account_files.image_facts(cluster.engine, cluster.name, image["Id"], USER["home"], set())
     assert killed_when(lambda: POINTS_OF_A_LAUNCH[point](cluster), cluster.manifest(gang))
     result = cluster.converge(gang)
     assert [entry["error"] for entry in result["sessions"]] == [None]

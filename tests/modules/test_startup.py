@@ -1,9 +1,11 @@
 """What the entrypoint does between a kernel's release and its command."""
 
+import subprocess
+
 import pytest
 
 from muster.core.spec.session_spec import HOME
-from tests.modules.cluster_on_host import desired, key_files, log_of, log_with, session
+from tests.modules.cluster_on_host import IMAGE, RUNTIME, desired, key_files, log_of, log_with, session
 
 HUSH = "hush, a secret"
 
@@ -119,3 +121,34 @@ def test_secrets_of_an_earlier_launch_are_gone_in_the_next(cluster):
     cluster.generation = 2
     cluster.converge({**entry, "generation": 2, "kernels": [kernel]})
     assert cluster.run_in(entry, "main1", "ls", "/run/muster/secrets") == "new"
+
+
+@pytest.mark.parametrize(("lowest_port", "listens"), [(0, "2200 22"), (1024, "2200")])
+def test_sshd_listens_on_further_ports_as_far_as_its_user_may(cluster, lowest_port, listens):
+    """An engine before Docker 20.10 is imitated by the setting that containers have there."""
+    gang = with_files(ssh_ports="22\n")
+    cluster.converge(gang)
+    keys = cluster.paths.kernel_keys(gang["id"], "main1")
+    (keys / "go").touch()
+    done = subprocess.run(
+        [
+            *("docker", "run", "--rm", "--user", "1000", "--cap-drop", "ALL", "--network", "none"),
+            *("--sysctl", f"net.ipv4.ip_unprivileged_port_start={lowest_port}"),
+            *("--volume", f"{RUNTIME}:{RUNTIME}:ro", "--volume", f"{keys}:/run/muster:ro"),
+            *("--entrypoint", f"{RUNTIME}/bin/entrypoint", IMAGE, "/bin/busybox", "sh", "-c", LISTENING),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert sorted(done.stdout.split()) == sorted(listens.split())
+    assert done.stderr == ""
+
+
+# sshd binds the further ports first, and that of its configuration last.
+LISTENING = """
+busybox=/bin/busybox
+until $busybox netstat -ltn | $busybox grep -q '0.0.0.0:2200 '; do $busybox sleep 0.05; done
+$busybox netstat -ltn | $busybox awk '/^tcp .*0\\.0\\.0\\.0:/ { sub(".*:", "", $4); print $4 }'
+"""

@@ -34,6 +34,8 @@ MODULES = Tier(
     "modules on a real engine",
     ("engine", "--numprocesses=2", "--dist=loadfile", "tests/modules", "tests/security/engine"),
 )
+# Their image is made from those that the end-to-end tests make, so they come before these.
+TOOLS = Tier("recipes for MPI and parallel shells", ("engine", "tests/frameworks/test_tools.py"))
 END_TO_END = Tier("end to end", ("engine", "--numprocesses=2", "--dist=loadfile", "tests/e2e"))
 ROLES = Tier("roles, by molecule", ("molecule",))
 FRESH_MACHINE = Tier("a fresh machine", ("engine", "tests/fresh_machine"))
@@ -42,5 +44,5 @@ GPU = Tier("a host with a GPU", ("engine", "tests/gpu"))
 
 PLAN: tuple[Stage, ...] = (
     ((LINT,), (PREPARE, PROVISION)),
-    ((UNIT, SIMULATION, NATIVE, MODULES, END_TO_END, ROLES), (LAB, FRESH_MACHINE, GPU)),
+    ((UNIT, SIMULATION, NATIVE, MODULES, TOOLS, END_TO_END, ROLES), (LAB, FRESH_MACHINE, GPU)),
 )

@@ -24,6 +24,7 @@ from muster.core.launch.app_files import app_files, manifest_apps
 from muster.core.launch.environment import environment
 from muster.core.launch.folders import folders_to_make, groups, mounts
 from muster.core.launch.startup_files import Files, startup_files
+from muster.core.model.apps import apps_of
 from muster.core.model.session import Kernel, LaunchStep, Session, SessionState
 from muster.core.spec.session_spec import HOME
 
@@ -37,6 +38,8 @@ _TEMPLATES = {
     "hydra_hosts": "0644",
     "hosts": "0644",
 }
+# Where a client of ssh connects to unless it is configured otherwise.
+_USUAL_SSH_PORT = 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +275,9 @@ def _login_files(session: Session, kernel: Kernel, keys: KeyPair, policy: Launch
     files = {name: FileEntry(content=render(name, variables), mode=mode) for name, mode in _TEMPLATES.items()}
     files["id_ed25519"] = FileEntry(content=keys.private, mode="0600")
     files["id_ed25519.pub"] = FileEntry(content=keys.public + "\n", mode="0644")
+    taken = {app.port for app in apps_of(session.spec) if kernel.rank == 0}
+    if _USUAL_SSH_PORT not in {policy.sshd_port, *taken}:
+        files["ssh_ports"] = FileEntry(content=f"{_USUAL_SSH_PORT}\n", mode="0444")
     if session.spec.script is not None and kernel.command == "/run/muster/job":
         files["job"] = FileEntry(content=session.spec.script, mode="0755")
     return files

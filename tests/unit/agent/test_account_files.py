@@ -8,18 +8,22 @@ from tests.modules.agent_code import account_files
 USER = {"name": "work", "uid": 1000, "gid": 1000, "home": "/home/work"}
 DIRECTORY = {"mode": (1 << 31) | 0o750, "linkTarget": ""}
 LINK = {"mode": (1 << 27) | 0o777, "linkTarget": "/var/home/work"}
-PATHS = {"/bin/bash": None, "/bin/sh": {}, "/etc/ssh": None, "/etc/profile.d": None, "/home/work": None}
+FILE = {"mode": 0o644, "linkTarget": ""}
+USERS_SSH = [f"/home/work/.ssh{name}" for name in ("", "/config", "/id_ed25519", "/id_ed25519.pub")]
+ABSENT = ("/bin/bash", "/etc/ssh", "/etc/profile.d", "/home/work", *USERS_SSH)
+PATHS = {"/bin/sh": {}, **dict.fromkeys(ABSENT)}
+OURS = "[main1]:2200 ssh-ed25519 NEW\nmain1 ssh-ed25519 NEW\n"
 ENVIRONMENT = {"SHELL": "/bin/sh", "PATH": "/my bin:/rt/bin"}
 
 
 def _facts(**paths):
-    return account_files.ImageFacts("root:x:0:0::/root:/bin/sh\n", "root:x:0:\n", "Host *\n", {**PATHS, **paths})
+    return account_files.ImageFacts("root:x:0:0::/root:/bin/sh\n", "root:x:0:\n", "Host *\n", "", {**PATHS, **paths})
 
 
 def _entries(facts, mounts=(), links=(), tmpfs=()):
-    packed = account_files.account_tar(facts, USER, ENVIRONMENT, list(mounts), list(links), list(tmpfs))
+    packed = account_files.account_tar(facts, USER, ENVIRONMENT, OURS, list(mounts), list(links), list(tmpfs))
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        return {member.name: (member, archive.extractfile(member)) for member in archive}
+        return {member.name: (member, None if member.issym() else archive.extractfile(member)) for member in archive}
 
 
 def test_the_users_account_comes_first_and_replaces_its_namesake():
@@ -82,6 +86,47 @@ def test_a_home_under_a_mount_is_left_alone():
     for target in ("/home/work", "/home"):
         assert "home/work" not in _entries(_facts(), [target])
     assert "home/work" in _entries(_facts(), ["/home/worker"])
+
+
+def _users_ssh(entries, home="home/work"):
+    """Return what lies in ~/.ssh: the text of a file, the target of a link, and None for the directory itself."""
+    start = f"{home}/.ssh"
+    return {
+        name[len(start) :].lstrip("/"): member.linkname or (content and content.read().decode())
+        for name, (member, content) in entries.items()
+        if name.startswith(start)
+    }
+
+
+NEW_SSH = {
+    "": None,
+    "config": "Include /run/muster/ssh_config\n",
+    "id_ed25519": "/run/muster/id_ed25519",
+    "id_ed25519.pub": "/run/muster/id_ed25519.pub",
+    "known_hosts": OURS,
+}
+
+
+def test_a_home_without_ssh_files_gets_them_and_the_key_stays_in_memory():
+    entries = _entries(_facts())
+    assert _users_ssh(entries) == NEW_SSH
+    directory, known_hosts = entries["home/work/.ssh"][0], entries["home/work/.ssh/known_hosts"][0]
+    assert (directory.mode, directory.uid, known_hosts.uid, known_hosts.gid) == (0o700, 1000, 1000, 1000)
+    assert _users_ssh(_entries(_facts(**{"/home/work": LINK})), "var/home/work") == NEW_SSH
+
+
+def test_ssh_files_of_the_image_stay_and_its_known_hosts_lose_those_of_an_earlier_session():
+    theirs = {"/home/work": DIRECTORY, "/home/work/.ssh": DIRECTORY, "/home/work/.ssh/config": FILE}
+    facts = _facts(**theirs, **{"/home/work/.ssh/id_ed25519": FILE})
+    facts = facts._replace(known_hosts="git.example ssh-rsa X\nmain1 ssh-ed25519 OLD\n")
+    assert _users_ssh(_entries(facts)) == {"known_hosts": OURS + "git.example ssh-rsa X\n"}
+    assert _users_ssh(_entries(_facts(**{**theirs, "/home/work/.ssh": LINK}))) == {}
+
+
+def test_ssh_files_are_put_into_no_folder_that_is_mounted():
+    for target in ("/home/work", "/home", "/home/work/.ssh", "/home/work/.ssh/keys"):
+        assert _users_ssh(_entries(_facts(), [target])) == {}
+    assert _users_ssh(_entries(_facts(), ["/home/work/.sshd", "/home/work/data"])) == NEW_SSH
 
 
 def test_directories_that_exist_are_not_named():

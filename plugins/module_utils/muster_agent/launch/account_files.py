@@ -21,6 +21,11 @@ TTY_GID = 5
 _BASH, _SH = "/bin/bash", "/bin/sh"
 _SSH_DIRECTORY, _PROFILE_DIRECTORY = "/etc/ssh", "/etc/profile.d"
 _INCLUDE = f"Include {names.KEYS_IN_CONTAINER}/ssh_config\n"
+# In the home directory, for clients that read neither ssh's system-wide configuration nor what it includes.
+_USERS_SSH_DIRECTORY = ".ssh"
+_USERS_CONFIG, _USERS_KNOWN_HOSTS = ".ssh/config", ".ssh/known_hosts"
+_USERS_KEYS = (".ssh/id_ed25519", ".ssh/id_ed25519.pub")
+_USERS_SSH_PATHS = (_USERS_SSH_DIRECTORY, _USERS_CONFIG, *_USERS_KEYS)
 # Go's os.FileMode, which the engine's stat speaks.
 _GO_DIRECTORY, _GO_SYMLINK = 1 << 31, 1 << 27
 
@@ -31,6 +36,7 @@ class ImageFacts(NamedTuple):
     passwd: str
     group: str
     ssh_config: str
+    known_hosts: str
     paths: dict[str, Any]  # path -> the engine's stat, or None where the image has no such path
 
     def login_shell(self, runtime_path: str) -> str:
@@ -40,14 +46,16 @@ class ImageFacts(NamedTuple):
         return f"{runtime_path}/bin/sh"
 
 
-def image_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str]) -> ImageFacts:
-    """Return an image's facts, those of `paths` among them.
+def image_facts(engine: EngineApi, cluster: str, image_id: str, home: str, paths: set[str]) -> ImageFacts:
+    """Return an image's facts, those of `paths` and of a home directory among them.
 
     They come from this host's cache, or else from a container that is made for it and never started. An image's id is a
     hash of its content, so what was read once holds for good.
     """
     directory = names.ClusterPaths(cluster).image_facts
     cache = directory / _cache_name(image_id)
+    paths = paths | {_BASH, _SH, _SSH_DIRECTORY, _PROFILE_DIRECTORY, home}
+    paths = paths | {posixpath.join(home, name) for name in _USERS_SSH_PATHS}
     try:
         facts = ImageFacts(**json.loads(cache.read_text("utf-8")))
     except FileNotFoundError:
@@ -56,7 +64,7 @@ def image_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str])
         if paths <= facts.paths.keys():
             return facts
         known = set(facts.paths)
-    facts = _read_facts(engine, cluster, image_id, known | {_BASH, _SH, _SSH_DIRECTORY, _PROFILE_DIRECTORY} | paths)
+    facts = _read_facts(engine, cluster, image_id, home, known | paths)
     directory.mkdir(mode=0o700, exist_ok=True)
     with suppress(OSError):  # a full disk: they are read again
         host_state.write_durably(cache, json.dumps(facts._asdict()))
@@ -74,10 +82,11 @@ def forget_other_images(cluster: str, image_ids: set[str]) -> None:
 
 
 def _cache_name(image_id: str) -> str:
-    return image_id.rpartition(":")[2] + ".json"
+    # The name has the facts' layout: what an older version has cached lacks some of them.
+    return image_id.rpartition(":")[2] + "-2.json"
 
 
-def _read_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str]) -> ImageFacts:
+def _read_facts(engine: EngineApi, cluster: str, image_id: str, home: str, paths: set[str]) -> ImageFacts:
     body = {
         "Image": image_id,
         "Entrypoint": ["never-started"],
@@ -91,6 +100,7 @@ def _read_facts(engine: EngineApi, cluster: str, image_id: str, paths: set[str])
             passwd=_text(engine, container_id, "/etc/passwd"),
             group=_text(engine, container_id, "/etc/group"),
             ssh_config=_text(engine, container_id, _SSH_DIRECTORY + "/ssh_config"),
+            known_hosts=_text(engine, container_id, posixpath.join(home, _USERS_KNOWN_HOSTS)),
             paths={path: engine.path_stat(container_id, path) for path in paths},
         )
     finally:
@@ -124,15 +134,26 @@ def merged_ssh_config(ssh_config: str) -> str:
     return ssh_config if ssh_config.startswith(_INCLUDE) else _INCLUDE + ssh_config
 
 
+def merged_known_hosts(known_hosts: str, ours: str) -> str:
+    """Return an image's known hosts with the session's first; without others of the same names.
+
+    An image that was made of a session's container has the keys of that session.
+    """
+    hosts = {line.split(" ")[0] for line in ours.splitlines()}
+    others = [line for line in known_hosts.splitlines() if line.split(" ")[0] not in hosts]
+    return "\n".join([*ours.splitlines(), *others]) + "\n"
+
+
 def account_tar(
     facts: ImageFacts,
     user: dict[str, Any],
     environment: dict[str, str],
+    known_hosts: str,
     mount_targets: list[str],
     links: list[str],
     tmpfs: list[str],
 ) -> bytes:
-    """Return what is unpacked at the container's root before it starts.
+    """Return what is unpacked at the container's root before it starts; `known_hosts` are the session's.
 
     `links` become files, for binds to lie on, and `tmpfs` directories: under `userns-remap` the runtime could not make
     these, since what they lie in may belong to the host's root by then.
@@ -157,6 +178,9 @@ def account_tar(
                 home = found["linkTarget"]
             mode = stat.S_IMODE(found["mode"]) if is_directory else 0o755
             _add_directory(archive, home, mode, user["uid"], user["gid"])
+            ssh_directory = posixpath.join(posixpath.normpath(user["home"]), _USERS_SSH_DIRECTORY)
+            if not any(path == ssh_directory or path.startswith(ssh_directory + "/") for path in mount_targets):
+                _add_users_ssh_files(archive, facts, user, home, known_hosts)
         for path in tmpfs:
             _add_directory(archive, path, 0o700, user["uid"], user["gid"])
         for link in links:
@@ -164,12 +188,44 @@ def account_tar(
     return buffer.getvalue()
 
 
-def _add_file(archive: tarfile.TarFile, path: str, content: str) -> None:
+def _add_users_ssh_files(
+    archive: tarfile.TarFile, facts: ImageFacts, user: dict[str, Any], home: str, known_hosts: str
+) -> None:
+    """Add ~/.ssh as far as the image does not have it, for clients such as paramiko that know no other place.
+
+    The key stays where it is in memory: no image made of the container may hold it. Users add to the other files.
+    """
+    found = {name: facts.paths[posixpath.join(user["home"], name)] for name in _USERS_SSH_PATHS}
+    directory = found[_USERS_SSH_DIRECTORY]
+    if directory is None:
+        _add_directory(archive, posixpath.join(home, _USERS_SSH_DIRECTORY), 0o700, user["uid"], user["gid"])
+    elif not directory["mode"] & _GO_DIRECTORY:
+        return
+    if found[_USERS_CONFIG] is None:
+        _add_file(archive, posixpath.join(home, _USERS_CONFIG), _INCLUDE, user)
+    if not any(found[name] for name in _USERS_KEYS):
+        for name in _USERS_KEYS:
+            target = posixpath.join(names.KEYS_IN_CONTAINER, posixpath.basename(name))
+            _add_link(archive, posixpath.join(home, name), target)
+    known_hosts = merged_known_hosts(facts.known_hosts, known_hosts)
+    _add_file(archive, posixpath.join(home, _USERS_KNOWN_HOSTS), known_hosts, user)
+
+
+def _add_file(archive: tarfile.TarFile, path: str, content: str, owner: dict[str, Any] | None = None) -> None:
     data = content.encode("utf-8", "surrogateescape")
     entry = tarfile.TarInfo(path.lstrip("/"))
     entry.size = len(data)
     entry.mode = 0o644
+    if owner is not None:
+        entry.uid, entry.gid = owner["uid"], owner["gid"]
     archive.addfile(entry, io.BytesIO(data))
+
+
+def _add_link(archive: tarfile.TarFile, path: str, target: str) -> None:
+    entry = tarfile.TarInfo(path.lstrip("/"))
+    entry.type = tarfile.SYMTYPE
+    entry.linkname = target
+    archive.addfile(entry)
 
 
 def _add_directory(archive: tarfile.TarFile, path: str, mode: int, uid: int, gid: int) -> None:

@@ -63,9 +63,9 @@ class Images:
                 self._images[reference] = self._find(reference)
             return self._images[reference]
 
-    def facts(self, image: Image, paths: set[str]) -> account_files.ImageFacts:
+    def facts(self, image: Image, home: str, paths: set[str]) -> account_files.ImageFacts:
         with self._lock_of(image.id):
-            return account_files.image_facts(self._engine, self._cluster, image.id, paths)
+            return account_files.image_facts(self._engine, self._cluster, image.id, home, paths)
 
     def _lock_of(self, key: str) -> threading.Lock:
         with self._lock:
@@ -166,7 +166,7 @@ class GangLaunch:
         manifest, session, user = self._manifest, self.session, kernel.spec["user"]
         access = kernel.spec["gpu_access"]
         image = self._images.get(kernel.spec["image"])
-        facts = self._images.facts(image, {user["home"]} | gpu_access.image_paths(access))
+        facts = self._images.facts(image, user["home"], gpu_access.image_paths(access))
         shell = facts.login_shell(manifest.runtime_path)
         environment = container_spec.complete_environment(kernel, image.environment, manifest.runtime_path, shell)
         files = dict(kernel.spec["files"])
@@ -190,7 +190,8 @@ class GangLaunch:
         targets = [mount["target"] for mount in kernel.spec["mounts"]]
         links = gpu_access.links_in_the_way(access, facts.paths)
         tmpfs = list(body["HostConfig"].get("Tmpfs", ()))
-        account = account_files.account_tar(facts, user, environment, targets, links, tmpfs)
+        known = files["known_hosts"]["content"] if "known_hosts" in files else ""
+        account = account_files.account_tar(facts, user, environment, known, targets, links, tmpfs)
         self._engine.put_archive(container_id, account)
         self._network.result()
         give_up_at = time.monotonic() + manifest.start_timeout_s
