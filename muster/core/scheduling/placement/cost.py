@@ -144,7 +144,7 @@ def cost(
     total = weights[LEFT_OVER] * (left + beside / 8 + (cpu_left + mem_left) / 16)
     total += weights[SCARCITY] * scarce + weights[TURN] * kernels
     if gpus:
-        # Growth of both: by its level, an agent that is out of balance would be avoided, and an empty one opened instead.
+        # Growth of both: by its level, an agent out of balance would be avoided, and an empty one opened instead.
         strays, strayed = cpu_left - left / gpus, free[agent, CPU] / all_cpu - had / gpus
         total += weights[STARVATION] * (max(0.0, -strays) - max(0.0, -strayed))
         total += weights[IMBALANCE] * (abs(strays) - abs(strayed))
