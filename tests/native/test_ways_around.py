@@ -473,8 +473,9 @@ def test_the_observation_finds_programs_that_use_the_gpu_without_the_libraries(f
         (directory / "cgroup").write_text(f"0::/system.slice/docker-{CONTAINER_ID}.scope\n")
         for name in ("maps", "map_files", "status"):
             (directory / name).symlink_to(f"/proc/{process.pid}/{name}")
-    # The tree as it lies on a host: a link to one version beside others.
+    # The tree as it lies on a host: a link to one version beside others, and the lock of who makes them.
     (tmp_path / "fgpu-versions").mkdir()
+    (tmp_path / "fgpu-versions/.lock").touch()
     (tmp_path / "fgpu-versions/1").symlink_to(container.libraries.parent)
     processes[-1].kill()
     # A zombie has no memory any more, and the driver may list it still.

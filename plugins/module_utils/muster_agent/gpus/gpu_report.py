@@ -173,7 +173,7 @@ def _capping_files(tree: Path) -> set[tuple[int, int]]:
     """Return the libraries that cap, of this tree and of its versions that kernels may have mounted."""
     files = set()
     for path in (tree, *tree.with_name(f"{tree.name}-versions").glob("*")):
-        with suppress(FileNotFoundError):  # a version that nothing uses any more is removed
+        with suppress(FileNotFoundError, NotADirectoryError):  # a removed version, or the lock beside them
             files.add(_file_at(path / "lib" / _LIBRARY))
     return files
 
