@@ -42,7 +42,7 @@ def test_a_drain_that_ends_sessions_lets_them_save_first(signalling):
     ended = signalling.show(name)
     assert ended["state"] == "TERMINATED"
     story = reasons(ended)
-    assert any("first USR1 goes to its command" in reason for reason in story)
+    assert any(reason.startswith("USR1 goes to its command before it is ended by") for reason in story)
     assert SENT in story
     assert "saved" in signalling.run("logs", name).out
     assert "USR1, 5s before its end, the last one at" in signalling.run("show", name).out

@@ -55,7 +55,7 @@ def idle_signal_is_due(session: Session, ends_at: float, now: float) -> bool:
     """Return whether the signal before an end for being idle at `ends_at` is to be sent now, after the warning."""
     if not needs_signal(session) or session.warned_at is None or now < ends_at - session.spec.signal_s:
         return False
-    return not _has_signal_since(session, session.warned_at)
+    return not _has_signal_since(session, session.warned_at) and not _is_being_heeded(session, now)
 
 
 def idle_end_waits(session: Session, now: float) -> bool:
@@ -75,6 +75,8 @@ def leaving(session: Session, now: float) -> Mapping[str, Any]:
     leaves_at = now + session.spec.signal_s
     if not needs_signal(session) or (session.leaves_at is not None and session.leaves_at <= leaves_at):
         return {}
+    if _is_being_heeded(session, now):
+        return {"leaves_at": (session.signalled_at or 0.0) + session.spec.signal_s}
     return {**raised(session, now), "leaves_at": leaves_at}
 
 
@@ -86,6 +88,11 @@ def may_leave(session: Session, now: float) -> bool:
 def _limit_lead_s(session: Session) -> int:
     """Return how long before the time limit the signal is sent: a site's limit may be shorter than the wish."""
     return min(session.spec.signal_s, session.time_limit or 0)
+
+
+def _is_being_heeded(session: Session, now: float) -> bool:
+    """Return whether the time of the last signal still runs: another one would put off the end that it was for."""
+    return session.signalled_at is not None and 0 <= now - session.signalled_at < session.spec.signal_s
 
 
 def _has_signal_since(session: Session, at: float) -> bool:

@@ -154,7 +154,7 @@ def _memory_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> 
 
 def _signal_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return to which kernels' commands a signal was sent, for the session's story."""
-    sent = [kernel for kernel in session.kernels if changes.get(kernel.id, {}).get("signals")]
+    sent = [k for k in session.kernels if session.gets_signal(k) and changes.get(k.id, {}).get("signals")]
     return [
         f"{session.spec.signal_name} was sent to {kernel.name}'s command"
         if changes[kernel.id].get("signal_receivers", kernel.signal_receivers)

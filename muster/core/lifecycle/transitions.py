@@ -137,9 +137,14 @@ def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:
 def _asked_for(session: Session, preemption: Preemption, now: float) -> Event | None:
     """Return the end of a session whose place is asked for, or the signal before that; None while its time lasts."""
     if begun := leaving(session, now):
-        reason = f"{session.spec.signal_name} goes to its command before its place is taken: {preemption.message}"
+        reason = f"{_first_the_signal(session, begun)}before its place is taken: {preemption.message}"
         return transition(session, _S.RUNNING, reason, now, **begun)
     return _preempted(session, preemption, now) if may_leave(session, now) else None
+
+
+def _first_the_signal(session: Session, changes: Mapping[str, Any]) -> str:
+    name = session.spec.signal_name
+    return f"{name} goes to its command " if "signals" in changes else f"its command has the time of its {name} "
 
 
 def _preempted(session: Session, preemption: Preemption, now: float) -> Event:
@@ -331,7 +336,7 @@ def end_by_drain(session: Session, owner: str, now: float) -> Event | None:
         return None
     why = f"ended by {owner}"
     begun = leaving(session, now)
-    reason = f"it is to be {why}" + (f": first {session.spec.signal_name} goes to its command" if begun else "")
+    reason = f"{_first_the_signal(session, begun)}before it is {why}"
     event = transition(session, _S.RUNNING, reason, now, **begun, ends_for=why)
     return replace(event, expects={"ends_for": None})
 

@@ -61,7 +61,7 @@ sessions = Table(
     Column("extended_s", BigInteger, nullable=False, server_default="0"),
     Column("given", Integer),
     Column("moved_for", String(36)),
-    Column("signals", Integer, nullable=False, server_default="0"),
+    Column("signals", BigInteger, nullable=False, server_default="0"),
     Column("signalled_at", Float),
     Column("leaves_at", Float),
     Column("ends_for", Text),
@@ -110,8 +110,8 @@ kernels = Table(
     Column("finished_at", String(40)),
     Column("gpu_problem", Text),
     Column("boot_id", Text),
-    Column("signals", Integer, nullable=False, server_default="0"),
-    Column("signal_receivers", Integer, nullable=False, server_default="0"),
+    Column("signals", BigInteger, nullable=False, server_default="0"),
+    Column("signal_receivers", BigInteger, nullable=False, server_default="0"),
     Index("kernels_by_session", "session_id", "rank"),
 )
 

@@ -63,7 +63,7 @@ def test_what_the_command_did_not_start_gets_none():
         assert process.stdout.readline() == "got it as the command\n"
 
 
-@pytest.mark.parametrize("text", ["", "1", "one two", "1 2 3", "\u0661 1"])
+@pytest.mark.parametrize("text", ["", "1", "one two\n", "1 2 3\n", "-1 0\n", "\u0661 1\n", f"{10**30} 1\n"])
 def test_a_record_that_cannot_be_read_is_none(tmp_path, text):
     (tmp_path / "signals").write_text(text, "utf-8")
     assert end_signals.read_sent(tmp_path) == end_signals.Sent(0, 0)

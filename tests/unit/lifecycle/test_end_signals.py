@@ -156,6 +156,15 @@ def test_extending_does_not_delay_a_preemption():
     assert after(extended, NOW + 130, asks=True).state is S.TERMINATING
 
 
+def test_a_signal_whose_time_runs_is_one_for_each_end_and_puts_none_off():
+    sent = after(running(time_limit="600s"), NOW + 480)
+    asked = after(sent, NOW + 500, asks=True)
+    assert (asked.signals, asked.signalled_at, asked.leaves_at) == (1, NOW + 480, NOW + 600)
+    assert asked.reason == "its command has the time of its USR1 before its place is taken: preempted for s9"
+    assert after(asked, NOW + 599, asks=True) == asked
+    assert after(asked, NOW + 600, asks=True).state is S.TERMINATING
+
+
 def test_a_session_without_a_signal_and_one_that_its_user_ends_do_not_wait():
     assert after(running(None), NOW + 10, asks=True).state is S.TERMINATING
     assert transitions.end_by_user(running(), "ada", NOW).to_state is S.TERMINATING
@@ -190,7 +199,7 @@ def test_those_that_were_sent_the_signal_are_chosen_again():
 def test_a_drained_agents_session_ends_after_its_signal_and_one_without_at_once():
     session = running()
     event = transitions.end_by_drain(session, "root", NOW + 10)
-    assert event.reason == "it is to be ended by root: first USR1 goes to its command"
+    assert event.reason == "USR1 goes to its command before it is ended by root"
     sent = applied_to(session, event)
     assert transitions.end_by_drain(sent, "root", NOW + 11) is None
     assert after(sent, NOW + 129) == sent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SIGNALS = "signals"
 _FILE = "signals"
+_RECORD = re.compile(r"(\d{1,9}) +(\d{1,9})\n", re.ASCII)
 _PROC = Path("/proc")
 _ENTRYPOINT = b"/bin/entrypoint"
 # Fields of /proc/PID/stat, counted behind the name.
@@ -58,10 +60,11 @@ class _Process(NamedTuple):
 
 def read_sent(directory: Path) -> Sent:
     """Return what was sent to a kernel's command in this launch, by its key directory."""
-    with suppress(OSError, ValueError):
-        count, receivers = (directory / _FILE).read_text("ascii").split()
-        return Sent(int(count), int(receivers))
-    return Sent()
+    try:
+        found = _RECORD.fullmatch((directory / _FILE).read_text("ascii"))
+    except (OSError, ValueError):
+        return Sent()
+    return Sent(int(found[1]), int(found[2])) if found else Sent()
 
 
 def forget_signals(directory: Path) -> None:
