@@ -29,7 +29,7 @@ class Signal(NamedTuple):
     """The signal, by number, that the commands of these kernels shall have got so many times."""
 
     number: int
-    count: int
+    times: int
     kernels: frozenset[str]
 
 

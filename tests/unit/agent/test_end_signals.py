@@ -9,8 +9,14 @@ import pytest
 
 from tests.modules.agent_code import end_signals
 
-HANDLES = "import signal, time; signal.signal(10, lambda *_: print('got it', flush=True)); print('ready', flush=True)"
-WAIT = "\nwhile True: time.sleep(60)"
+# Whole lines, since several programs write them.
+HANDLES = """
+import os, signal, time
+signal.signal(10, lambda *_: os.write(1, b"got it\\n"))
+os.write(1, b"ready\\n")
+while True:
+    time.sleep(60)
+"""
 # A container's first process: it starts the command, and adopts what others leave behind.
 FIRST = "import subprocess, sys; processes = [subprocess.Popen(c) for c in eval(sys.argv[1])]; sys.stdin.read()"
 
@@ -33,7 +39,7 @@ def container(*commands):
 
 
 def handler(name=""):
-    return [sys.executable, "-c", HANDLES.replace("got it", f"got it{name}") + WAIT]
+    return [sys.executable, "-c", HANDLES.replace("got it", f"got it{name}")]
 
 
 def below_a_shell(name=""):

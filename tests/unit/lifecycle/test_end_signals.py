@@ -1,5 +1,6 @@
 """The signal before a session's end: every end that we cause waits for it and its time, and no longer."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.core.agents.agent import Agent
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.applied import applied, applied_to
@@ -245,16 +247,20 @@ def test_a_new_launch_knows_of_no_signals():
     assert (again.signals, again.signalled_at, again.leaves_at, again.ends_for) == (0, None, None, None)
 
 
+def signal_for(agent: Agent, session: Session) -> dict[str, Any] | None:
+    """Return the signal in the session's entry of the agent's manifest."""
+    written = manifest(agent, [session], {}, 7, LaunchPolicy(), lambda name, _: name)
+    return json.loads(written.model_dump_json())["sessions"][0]["signal"]
+
+
 @pytest.mark.parametrize(("on", "names"), [("main", ["main1"]), ("all", ["main1", "sub1"])])
 def test_the_manifest_names_the_kernels_whose_command_gets_it(on, names):
     session = replace(running(cluster_size=2, run_on=on), signals=2)
     agent = reporting(make_agent("a1"), kernels=[kernel_entry(session, k.name, signals=1) for k in session.kernels])
-    entry = manifest(agent, [session], {}, 7, LaunchPolicy(), lambda name, _: name).sessions[0]
-    assert (entry.signal.signal, entry.signal.count, list(entry.signal.kernels)) == (10, 2, names)
+    assert signal_for(agent, session) == {"signal": 10, "count": 2, "kernels": names}
     wanted = {f"signal 2 of {kernel.id}" for kernel in session.kernels if kernel.name in names}
     assert unsent(agent, Snapshot((agent,), (session,), NOW)) == wanted
-    ending = replace(session, state=S.TERMINATING)
-    assert manifest(agent, [ending], {}, 7, LaunchPolicy(), lambda name, _: name).sessions[0].signal is None
+    assert signal_for(agent, replace(session, state=S.TERMINATING)) is None
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ _HANDLED = ("SigCgt", "SigBlk")
 
 
 class Sent(NamedTuple):
-    """The count of the last signal to a kernel's command, and how many programs got it."""
+    """How many signals a kernel's command was sent in this launch, and how many programs got the last one."""
 
-    count: int = 0
+    times: int = 0
     receivers: int = 0
 
 
@@ -86,9 +86,9 @@ def due_signals(manifest: Manifest, containers: Collection[SeenContainer]) -> li
         entry = wanted.get((seen.session_id, seen.generation, seen.kernel_name))
         if entry is None or seen.state != "running":
             continue
-        before = read_sent(paths.kernel_keys(seen.session_id, seen.kernel_name)).count
-        if before < entry.count:
-            due.append(DueSignal(seen, entry.number, before, entry.count))
+        before = read_sent(paths.kernel_keys(seen.session_id, seen.kernel_name)).times
+        if before < entry.times:
+            due.append(DueSignal(seen, entry.number, before, entry.times))
     return due
 
 

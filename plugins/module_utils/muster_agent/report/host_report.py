@@ -165,7 +165,7 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "use": kernel_usage.kernel_use(place, found["State"]["Pid"]),
         "disk_bytes": disk_use.disk_use(names.ClusterPaths(cluster), found),
         "notice": notices.read_notice(keys) or None,
-        "signals": sent.count,
+        "signals": sent.times,
         "signal_receivers": sent.receivers,
     }
 
