@@ -5,7 +5,18 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.control_node import ControlNode
+from tests.e2e.conftest import NewNode
 from tests.e2e.web.conftest import serious_findings
+
+
+@pytest.fixture(scope="module")
+def node(new_node: NewNode) -> ControlNode:
+    """Return a control node with a catalog."""
+    made = new_node()
+    (made.directory / "images.yml").write_text("images:\n  - {name: default, reference: 'muster/default:latest'}\n")
+    made.start_daemon()
+    return made
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_a_folder_is_made_measured_shared_and_removed(visit):
     expect(page.get_by_text("in 0 files")).to_be_visible()
     eve = visit("eve")
     eve.goto("/folders")
-    eve.get_by_role("link", name="in-browser").click()
+    eve.get_by_role("link", name="in-browser", exact=True).click()
     expect(eve.get_by_text("eve: read only")).to_be_visible()
     expect(eve.get_by_role("button", name="Remove with all data")).to_have_count(0)
     page.get_by_role("button", name="Stop sharing with eve").click()
