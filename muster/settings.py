@@ -275,6 +275,10 @@ class Settings(BaseModel):
         default=86400,
         description="how much time users may add to a session's limit in all; administrators any",
     )
+    signal_most: Seconds = Field(
+        default=600,
+        description="how long before its end a session may ask for a signal (`--signal`); what ends it waits for that",
+    )
     usage_half_life_s: float = Field(
         default=604800.0, gt=0, description="seconds after which use counts half in fair_share"
     )

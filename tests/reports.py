@@ -34,6 +34,8 @@ def kernel_entry(session: Session, name: str, **facts: Any) -> dict[str, Any]:
         "use": None,
         "disk_bytes": None,
         "notice": None,
+        "signals": 0,
+        "signal_receivers": 0,
         **facts,
     }
 

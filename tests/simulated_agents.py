@@ -278,4 +278,6 @@ class SimulatedAgent:
             "use": None,
             "disk_bytes": None,
             "notice": None,
+            "signals": 0,
+            "signal_receivers": 0,
         }

@@ -175,8 +175,16 @@ class LaunchedSession(ContractModel):
     kernels: All[LaunchedKernel]
 
 
+class SignalEntry(ContractModel):
+    """The signal, by its number in Linux, that these kernels' commands shall have got `count` times in this launch."""
+
+    signal: Annotated[int, Field(ge=1, le=64)]
+    count: Annotated[int, Field(ge=1)]
+    kernels: All[KernelName]
+
+
 class KnownSession(ContractModel):
-    """A session whose kernels are there; `notice` is what its users have to read."""
+    """A session whose kernels are there; `notice` is what its users have to read, `signal` what its commands get."""
 
     id: Id
     name: str
@@ -184,6 +192,7 @@ class KnownSession(ContractModel):
     desired: Literal["release", "keep", "stop"]
     network: NetworkEntry
     notice: str | None
+    signal: SignalEntry | None
     kernels: All[NamedKernel]
 
 

@@ -181,7 +181,7 @@ class KernelReport(ContractModel):
     """A container that carries the cluster's label, whether or not the control node knows it.
 
     `uncapped` are processes, by their numbers in it, that use a GPU of which it has a share without the libraries that
-    cap them.
+    cap them. `signals` is the count of the last signal to its command, `signal_receivers` how many programs got that.
     """
 
     kernel_id: Line
@@ -203,6 +203,8 @@ class KernelReport(ContractModel):
     use: UseSample | None = None
     disk_bytes: Amount | None = None
     notice: Text | None = None
+    signals: Amount = 0
+    signal_receivers: Amount = 0
 
 
 class NetworkReport(ContractModel):

@@ -36,6 +36,7 @@ NEW = {
     *("gpu_record", "gpu_accepted"),  # in 0020
     "given",  # in 0022
     "moved_for",  # in 0024
+    *("signals", "signalled_at", "leaves_at", "ends_for", "signal_receivers"),  # in 0026
 }
 
 

@@ -53,7 +53,14 @@ from ansible.module_utils.muster_agent.gpus import (
     xids,
 )
 from ansible.module_utils.muster_agent.gpus import toolkit as gpu_toolkit
-from ansible.module_utils.muster_agent.launch import account_files, gang_release, key_directory, last_words, tmpfs
+from ansible.module_utils.muster_agent.launch import (
+    account_files,
+    end_signals,
+    gang_release,
+    key_directory,
+    last_words,
+    tmpfs,
+)
 from ansible.module_utils.muster_agent.report import app_health, disk_use, host_report, kernel_usage, numa
 from ansible.modules import agent_converge, agent_folders, agent_report
 
@@ -72,6 +79,7 @@ __all__ = [
     "device_nodes",
     "differences",
     "disk_use",
+    "end_signals",
     "engine_api",
     "firewall_site",
     "folder_quota",

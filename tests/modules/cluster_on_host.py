@@ -217,7 +217,7 @@ def desired(entry, what):
     """Return a session as a later manifest names it: its kernels with ids and names only."""
     kernels = [{"id": kernel["id"], "name": kernel["name"]} for kernel in entry["kernels"]]
     kept = {name: entry[name] for name in ("id", "name", "generation", "network")}
-    return {**kept, "desired": what, "notice": None, "kernels": kernels}
+    return {**kept, "desired": what, "notice": None, "signal": None, "kernels": kernels}
 
 
 def on_overlay(entry, **changes):

@@ -184,7 +184,7 @@ def drain_(
         changed = service.agents.drain(names, reason)
         if end_sessions:
             on_them = {s.id for use in service.agents.named(names) for s in use.sessions}
-            note_sessions(service.commands.terminate(sorted(on_them), current_user()))
+            note_sessions(service.commands.end_for_drain(sorted(on_them), current_user()))
         warn_if_unworked(service)
         if wait:
             _wait_until_empty(service, names, timeout, quiet=as_json)

@@ -69,6 +69,15 @@ def _time_limit(session: DetailsView) -> str | None:
     return f"{format_duration(limit)}{added}{ends}"
 
 
+def _signal(session: DetailsView) -> str | None:
+    """Return the signal before the session's end, and when it was last sent."""
+    if session.spec["signal"] is None:
+        return None
+    name, _, seconds = session.spec["signal"].partition("@")
+    last = f", the last one at {timestamp(session.signalled_at)}" if session.signalled_at is not None else ""
+    return f"{name}, {format_duration(int(seconds))} before its end{last}"
+
+
 def _print_session(session: DetailsView) -> None:
     spec = session.spec
     facts = {
@@ -86,6 +95,7 @@ def _print_session(session: DetailsView) -> None:
         "Resources": format_slots(session.slots),
         "Disk limit": f"{format_bytes(spec['disk'])} in each kernel" if spec["disk"] else None,
         "Time limit": _time_limit(session),
+        "Signal": _signal(session),
         "Command": spec["command"],
         "Folders": ", ".join(f"{f.owner}/{f.name}:{f.target}{':ro' if f.read_only else ''}" for f in session.folders),
         "Own values": ", ".join(session.overridden_env),

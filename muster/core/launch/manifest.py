@@ -15,6 +15,7 @@ from muster.contract.manifest import (
     OverlayEntry,
     PublishEntry,
     ResourcesEntry,
+    SignalEntry,
     UserEntry,
 )
 from muster.core.agents.agent import Agent
@@ -26,6 +27,7 @@ from muster.core.launch.folders import folders_to_make, groups, mounts
 from muster.core.launch.startup_files import Files, startup_files
 from muster.core.model.apps import apps_of
 from muster.core.model.session import Kernel, LaunchStep, Session, SessionState
+from muster.core.spec.end_signal import SIGNALS
 from muster.core.spec.session_spec import HOME
 
 Render = Callable[[str, Mapping[str, Any]], str]
@@ -183,6 +185,7 @@ def _session(
             desired=desired or "keep",
             network=network,
             notice=session.notice,
+            signal=_signal(session, kernels),
             kernels=tuple(NamedKernel(id=kernel.id, name=kernel.name) for kernel in kernels),
         )
     pair = keys[session.id]
@@ -200,6 +203,13 @@ def _session(
         files=shared,
         kernels=tuple(_kernel(session, k, agent, policy, cpusets[k.id], own[k.id]) for k in kernels),
     )
+
+
+def _signal(session: Session, kernels: Sequence[Kernel]) -> SignalEntry | None:
+    names = tuple(kernel.name for kernel in kernels if session.gets_signal(kernel))
+    if not names:
+        return None
+    return SignalEntry(signal=SIGNALS[session.spec.signal_name], count=session.signals, kernels=names)
 
 
 def _shared(files: Sequence[Files]) -> Files:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from muster.core.lifecycle.end_signals import idle_end_waits, idle_signal_is_due, limit_signal_is_due, raised
 from muster.core.lifecycle.transitions import Event, terminate, transition
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.usage.kernel import KernelUsage
@@ -81,7 +82,10 @@ def idle_for(session: Session, uses: Mapping[str, KernelUsage]) -> float | None:
 
 
 def ends(session: Session, uses: Mapping[str, KernelUsage], rules: IdleRules, now: float) -> Event | None:
-    """Return what follows for a RUNNING session: a warning, its withdrawal, or the session's end."""
+    """Return what follows for a RUNNING session: a warning, its withdrawal, a signal, or the session's end."""
+    if limit_signal_is_due(session, now):
+        reason = f"{session.spec.signal_name} goes to its command before its time limit is reached"
+        return transition(session, _S.RUNNING, reason, now, **raised(session, now))
     timeout = rules.timeout_of(session)
     idle = None if timeout is None else idle_for(session, uses)
     early = 0.0 if timeout is None else min(rules.warn_before_s, timeout / 2)
@@ -110,7 +114,11 @@ def _idle(
         at = now + max(early, timeout - idle)
         reason = f"{why}; it ends at {_clock(at)} unless it is used"
         return transition(session, _S.RUNNING, reason, now, notice=_notice(session, reason), warned_at=now)
-    if idle < timeout or now < session.warned_at + early:
+    ends_at = max(now + timeout - idle, session.warned_at + early)
+    if idle_signal_is_due(session, ends_at, now):
+        reason = f"{session.spec.signal_name} goes to its command before it is ended for being idle"
+        return transition(session, _S.RUNNING, reason, now, **raised(session, now))
+    if idle < timeout or now < session.warned_at + early or idle_end_waits(session, now):
         return None
     return terminate(session, why, Result.FAILURE if session.spec.is_batch else Result.SUCCESS, now)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.core.gpus.check import GpuFinding, end_of_problem, gpu_findings
+from muster.core.lifecycle.end_signals import limit_is_reached, may_leave
 from muster.core.lifecycle.transitions import (
     Event,
     all_run,
@@ -22,7 +23,10 @@ from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.units import format_duration, spell_bytes
 
-_FACTS = ("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at")
+_FACTS = (
+    *("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at"),
+    *("signals", "signal_receivers"),
+)
 _S = SessionState
 
 
@@ -41,7 +45,8 @@ def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
         event = _ended(session, reported, seen, excess, snapshot.now, rebooted_agents(session, reports))
         if event is None and (changes := changed_facts(session.kernels, seen)):
             event = Event(session.id, snapshot.now, session.state, session.state, kernels=changes)
-            if reason := "; ".join([*_memory_news(session, changes), *_gpu_news(session, changes)]):
+            news = [*_memory_news(session, changes), *_gpu_news(session, changes), *_signal_news(session, changes)]
+            if reason := "; ".join(news):
                 event = transition(session, _S.RUNNING, reason, snapshot.now, kernels=changes)
         if event:
             events.append(event)
@@ -147,6 +152,17 @@ def _memory_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> 
     return [_survived(kernel) for kernel in session.kernels if changes.get(kernel.id, {}).get("oom_killed")]
 
 
+def _signal_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return to which kernels' commands a signal was sent, for the session's story."""
+    sent = [k for k in session.kernels if session.gets_signal(k) and changes.get(k.id, {}).get("signals")]
+    return [
+        f"{session.spec.signal_name} was sent to {kernel.name}'s command"
+        if changes[kernel.id].get("signal_receivers", kernel.signal_receivers)
+        else f"no program of {kernel.name}'s command handles {session.spec.signal_name}: none was sent it"
+        for kernel in sent
+    ]
+
+
 def _survived(kernel: Kernel) -> str:
     what_goes_on = "its command" if kernel.command is not None else "the container"
     return f"{kernel.name} ran out of memory: a process of it was killed, {what_goes_on} went on"
@@ -176,7 +192,7 @@ def _ended(
     end = _success(session, facts) if rebooted else _failure(session, facts) or _success(session, facts)
     if rebooted and end is None:
         return host_rebooted(session, min(rebooted), changed_facts(session.kernels, seen), now)
-    end = end or excess or _time_is_up(session, now)
+    end = end or excess or _time_is_up(session, now) or _has_to_leave(session, now)
     if end is None:
         return None
     return transition(
@@ -199,9 +215,8 @@ def _recorded(kernel: Kernel) -> dict[str, Any]:
 
 
 def _decides(session: Session, kernel: Kernel) -> bool:
-    """Return whether it runs the session's command. A role with a command of its own serves the others."""
-    runs_it = kernel.rank == 0 or (session.spec.run_on == "all" and kernel.command == session.main.command)
-    return session.spec.is_batch and runs_it
+    """Return whether its end may be the session's."""
+    return session.spec.is_batch and session.runs_command(kernel)
 
 
 def _has_ended(facts: Mapping[str, Any]) -> bool:
@@ -257,7 +272,13 @@ def _over_disk_limit(session: Session, reports: Reports) -> Iterator[str]:
 
 
 def _time_is_up(session: Session, now: float) -> _End | None:
-    limit = session.time_limit
-    if limit is None or session.started_at is None or now < session.started_at + limit:
+    if not limit_is_reached(session, now):
         return None
-    return _End(f"its time limit of {format_duration(limit)} is reached", Result.FAILURE)
+    return _End(f"its time limit of {format_duration(session.time_limit or 0)} is reached", Result.FAILURE)
+
+
+def _has_to_leave(session: Session, now: float) -> _End | None:
+    """Return the end of a session that its agent's drain ends, once its signal's time is over."""
+    if session.ends_for is None or not may_leave(session, now):
+        return None
+    return _End(session.ends_for, Result.FAILURE if session.spec.is_batch else Result.SUCCESS)

@@ -1,4 +1,4 @@
-"""The agents that a decision has to visit: for launches, notices, and what no session accounts for."""
+"""The agents that a decision has to visit: for launches, notices, signals, and what no session accounts for."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -77,8 +77,8 @@ def kept_for_gangs(snapshot: Snapshot, launchable: Collection[str], in_flight: C
 def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """Return what the agent's report shows and no session accounts for, or what a session lacks there.
 
-    Each is a container id, a network name, an old notice, a session's last words, a kernel without its network,
-    RESISTING, or STRAY_FILES.
+    Each is a container id, a network name, an old notice, a signal to be sent, a session's last words, a kernel without
+    its network, RESISTING, or STRAY_FILES.
     """
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
@@ -88,6 +88,7 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
         if not _is_expected(snapshot.on_agents.get(kernel.session_id), agent, kernel.generation)
     }
     found |= undelivered(agent, snapshot)
+    found |= unsent(agent, snapshot)
     found |= spooled(agent, snapshot)
     found |= {RESISTING} if agent.report.leftovers else frozenset()
     if any(not _is_there(snapshot.on_agents.get(id_), agent) for id_ in agent.report.files):
@@ -117,6 +118,17 @@ def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
         for session, kernel in _running(agent, snapshot)
         if kernel.notice != session.notice
     )
+
+
+def unsent(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
+    """Return the signals that commands of the agent's running kernels lack, each with its kernel."""
+    found = set()
+    for session, report in _running(agent, snapshot):
+        if session.signals <= report.signals:
+            continue
+        if any(session.gets_signal(kernel) for kernel in session.kernels if kernel.id == report.kernel_id):
+            found.add(f"signal {session.signals} of {report.kernel_id}")
+    return frozenset(found)
 
 
 def _cut_off(agent: Agent, snapshot: Snapshot) -> list[tuple[Session, KernelReport]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.core.agents.agent import Agent, AgentState, Gpu
+from muster.core.lifecycle.end_signals import leaving, may_leave, needs_signal
 from muster.core.model.plan import Placement, Plan, Preemption
 from muster.core.model.session import GpuShare, Kernel, LaunchStep, Result, Session, SessionState, size_text
 from muster.core.model.snapshot import Snapshot
@@ -42,7 +43,10 @@ _NO_CONTAINER: Mapping[str, Any] = {
     "finished_at": None,
     "gpu_problem": None,
     "boot_id": None,
+    "signals": 0,
+    "signal_receivers": 0,
 }
+_NO_SIGNAL: Mapping[str, Any] = {"signals": 0, "signalled_at": None, "leaves_at": None, "ends_for": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +120,31 @@ def _placed_text(session: Session, placement: Placement) -> str:
 def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:
     """Return RUNNING → TERMINATING for every preemption of the plan; a session that may be requeued is, after that.
 
-    A session that does not run any more has given its capacity already, or is about to.
+    A session that does not run any more has given its capacity already, or is about to. One that asks for a signal
+    gets it and its time first. It stays where the plan no longer asks for its place by then.
     """
     running = {session.id: session for session in snapshot.placed if session.state is _S.RUNNING}
-    return [
-        _preempted(running[preemption.session_id], preemption, snapshot.now)
-        for preemption in plan.preemptions
-        if preemption.session_id in running
+    asked = {preemption.session_id: preemption for preemption in plan.preemptions if preemption.session_id in running}
+    events = [_asked_for(running[key], preemption, snapshot.now) for key, preemption in asked.items()]
+    events += [
+        transition(session, _S.RUNNING, "its place is not needed any more: it goes on", snapshot.now, leaves_at=None)
+        for session in running.values()
+        if session.leaves_at is not None and session.ends_for is None and session.id not in asked
     ]
+    return [event for event in events if event is not None]
+
+
+def _asked_for(session: Session, preemption: Preemption, now: float) -> Event | None:
+    """Return the end of a session whose place is asked for, or the signal before that; None while its time lasts."""
+    if begun := leaving(session, now):
+        reason = f"{_first_the_signal(session, begun)}before its place is taken: {preemption.message}"
+        return transition(session, _S.RUNNING, reason, now, **begun)
+    return _preempted(session, preemption, now) if may_leave(session, now) else None
+
+
+def _first_the_signal(session: Session, changes: Mapping[str, Any]) -> str:
+    name = session.spec.signal_name
+    return f"{name} goes to its command " if "signals" in changes else f"its command has the time of its {name} "
 
 
 def _preempted(session: Session, preemption: Preemption, now: float) -> Event:
@@ -238,6 +259,7 @@ def all_started(session: Session, kernels: Mapping[str, Mapping[str, Any]], now:
 
 def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
     fresh: dict[str, Any] = {"started_at": now, "step": None, "notice": None, "warned_at": None, "failed_on": ()}
+    fresh |= _NO_SIGNAL
     return transition(session, _S.RUNNING, "running", now, **fresh, kernels=kernels)
 
 
@@ -301,6 +323,22 @@ def terminate(session: Session, reason: str, result: Result, now: float, exit_co
         raise IllegalTransitionError(f"session {session.name} ({session.id}) is being ended already: {session.reason}")
     changes: dict[str, Any] = {"result": result, "exit_code": exit_code, "requeue_after_end": False}
     return transition(session, _S.TERMINATING, reason, now, step=None, progress=(), **changes)
+
+
+def end_by_drain(session: Session, owner: str, now: float) -> Event | None:
+    """Return the end of a session whose agent is drained, or first the signal that it asks for; None while it leaves.
+
+    The end comes once the signal's time is over.
+    """
+    if not needs_signal(session):
+        return end_by_user(session, owner, now)
+    if session.ends_for is not None:
+        return None
+    why = f"ended by {owner}"
+    begun = leaving(session, now)
+    reason = f"{_first_the_signal(session, begun)}before it is {why}"
+    event = transition(session, _S.RUNNING, reason, now, **begun, ends_for=why)
+    return replace(event, expects={"ends_for": None})
 
 
 def end_by_user(session: Session, owner: str, now: float) -> Event:

@@ -68,7 +68,8 @@ class Kernel:
     """A container of a session. `rank` is 0-based over the session, `index` 1-based within the role.
 
     `gpu_problem` says how it does not keep to its share of GPUs, as it was when that began. `boot_id` names the boot of
-    its host in which its container was last known to live.
+    its host in which its container was last known to live. `signals` is the number of the last signal before the
+    session's end that was sent to its command, `signal_receivers` how many of its programs got it.
     """
 
     id: str
@@ -90,6 +91,8 @@ class Kernel:
     finished_at: str | None = None
     gpu_problem: str | None = None
     boot_id: str | None = None
+    signals: int = 0
+    signal_receivers: int = 0
 
     @property
     def name(self) -> str:
@@ -131,6 +134,9 @@ class Session:
     `moved_for` is the id of the session for which it was queued again, until it is placed.
     `notice` is the text that its users are shown before its end, `warned_at` when one said that it is idle.
     `extended_s` is what users have added to its time limit.
+    `signals` counts the signals before its end (`--signal`) in this launch, `signalled_at` is when the last one was
+    decided on. At `leaves_at` it gives up its place, to a session that still asks for it then; where `ends_for` says
+    why, in any case.
     """
 
     id: str
@@ -166,6 +172,10 @@ class Session:
     given: int | None = None
     spare: tuple[Kernel, ...] = ()
     moved_for: str | None = None
+    signals: int = 0
+    signalled_at: float | None = None
+    leaves_at: float | None = None
+    ends_for: str | None = None
     folders: tuple[MountedFolder, ...] = ()
 
     @property
@@ -211,6 +221,14 @@ class Session:
     @property
     def slots(self) -> Slots:
         return total(kernel.slots for kernel in self.kernels)
+
+    def runs_command(self, kernel: Kernel) -> bool:
+        """Return whether a kernel runs the session's command. A role with a command of its own serves the others."""
+        return kernel.rank == 0 or (self.spec.run_on == "all" and kernel.command == self.main.command)
+
+    def gets_signal(self, kernel: Kernel) -> bool:
+        """Return whether a kernel's command is to have got `signals` signals by now."""
+        return self.state is SessionState.RUNNING and self.signals > 0 and self.runs_command(kernel)
 
     @property
     def possible_kernels(self) -> tuple[Kernel, ...]:

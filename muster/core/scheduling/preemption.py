@@ -40,7 +40,8 @@ def victims(
             and other.spec.priority < session.spec.priority
             and other.id not in session.spec.dependencies
         ),
-        key=lambda other: (other.spec.priority, loss(other, capacity, now), other.id),
+        # Those that were sent a signal for it first: another choice would have the rest sent one too.
+        key=lambda o: (o.spec.priority, o.leaves_at is None, loss(o, capacity, now), o.id),
     )
     then = state.copy()
     count = _enough(then, gang, closed, candidates)

@@ -29,6 +29,7 @@ _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 864
 _TIMES = {"midnight": "00:00", "noon": "12:00", "teatime": "16:00"}
 _MOMENT = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?|\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2})?)?", re.ASCII)
 _DEPENDENCIES = {"after": "after", "afterok": "after_ok", "afterany": "after_any"}
+_SIGNAL = re.compile(r"(?:([RB]{1,2}):)?(\w+(?:@\d{1,9})?)", re.ASCII | re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -266,6 +267,17 @@ def _partition(draft: _Draft, option: SbatchOption) -> None:
         draft.note(option, f"{first}, since a session is in one group")
 
 
+def _signal(draft: _Draft, option: SbatchOption) -> None:
+    """Read `[R][B]:NAME@SECONDS`: where the script's shell handles the signal, it goes there in any case, as with B."""
+    match = _SIGNAL.fullmatch(option.value or "")
+    if match is None:
+        draft.refuse(option, f"{option.value!r} is no signal", "write one such as B:USR1@120")
+        return
+    draft.fields["signal"] = match[2]
+    if "R" in (match[1] or "").upper():
+        draft.note(option, "R has no meaning here")
+
+
 def _as(name: str) -> Callable[[_Draft, SbatchOption], None]:
     """Return the reader of an option that means the same as a field."""
 
@@ -298,4 +310,5 @@ _READERS: Mapping[str, Callable[[_Draft, SbatchOption], None]] = {
     "requeue": _as("requeue"),
     "export": _export,
     "chdir": _chdir,
+    "signal": _signal,
 }

@@ -27,7 +27,7 @@ _SHORT = {
 }
 SWITCHES = frozenset({"hold", "requeue"})
 TRANSLATED = SWITCHES | frozenset(_SHORT.values()) | {"ntasks-per-node", "mem", "mem-per-cpu", "gres", "gpus-per-node"}
-TRANSLATED |= {"export"}
+TRANSLATED |= {"export", "signal"}
 _MARKED = re.compile(r"#SBATCH(?:\s|$)")
 _SHORT_OPTION = re.compile(r"-([A-Za-z])(.*)", re.DOTALL)
 

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from muster.core.spec.apps import AppFields
 from muster.core.spec.base import LEFT_OUT, MAX_ARGUMENT_BYTES, Argument, Bounds, SpecModel, flag
+from muster.core.spec.end_signal import EndSignalFields
 from muster.core.spec.gpu_classes import GpuClassFields
 from muster.core.spec.idle import IdleFields
 from muster.core.spec.log_files import LogFields
@@ -131,7 +132,16 @@ class RoleSpec(SpecModel):
         return value
 
 
-class SessionSpec(AppFields, FolderFields, GpuClassFields, IdleFields, LogFields, SchedulingFields, StartupFields):
+class SessionSpec(
+    AppFields,
+    EndSignalFields,
+    FolderFields,
+    GpuClassFields,
+    IdleFields,
+    LogFields,
+    SchedulingFields,
+    StartupFields,
+):
     """The spec that a user submits."""
 
     NAMELESS: ClassVar[str] = ""
@@ -305,6 +315,11 @@ class SessionSpec(AppFields, FolderFields, GpuClassFields, IdleFields, LogFields
         yield {"gpu", "fgpu", *classes, *size}, self._class_errors(role.slots for role in self.kernel_roles())
         yield {"agents", "exclude_agents"}, self._constraint_errors()
         yield {"no_idle_check", "idle_timeout"}, self._idle_errors()
+        has_command = self.command is not None or self.script is not None
+        yield (
+            {"signal", "time_limit", *command},
+            self._signal_errors(has_command=has_command, time_limit=self.time_limit),
+        )
         yield {"apps", "publish"}, self._app_errors()
         yield {"secrets", "env", "input", *command}, self._startup_errors()
         yield {"output", "error", "workdir", "mounts", "dot_folders", *command}, self._log_errors(HOME)

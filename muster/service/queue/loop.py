@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 
 from muster.core.agents.agent import Agent
 from muster.core.agents.silence import cluster_problem
+from muster.core.lifecycle.end_signals import limit_at, limit_signal_at
 from muster.core.lifecycle.facts import Fact, VisitOver
 from muster.core.lifecycle.turn import PROMPT_S
 from muster.core.lifecycle.verdicts import verdict_times
@@ -216,9 +217,11 @@ class QueueLoop:
         """Return the seconds until the clock alone brings something. What is overdue waits for the next observation."""
         snapshot, now = self._worker.snapshot, self._shell.clock()
         limits = [
-            session.started_at + session.time_limit
+            at
             for session in snapshot.placed
-            if session.state is SessionState.RUNNING and session.started_at and session.time_limit
+            if session.state is SessionState.RUNNING
+            for at in (limit_at(session), limit_signal_at(session), session.leaves_at)
+            if at is not None
         ]
         verdicts = verdict_times(snapshot, self._shell.rules)
         times = (*moments(snapshot), *limits, *verdicts, self._worker.ledger.paused_until)

@@ -65,6 +65,19 @@ class SessionCommands:
             return self._changed([_pending(same, "cancelled", or_ended=True) for same in found], end)
         return self._changed(found, end)
 
+    def end_for_drain(self, references: Iterable[str], by: str) -> list[Session]:
+        """End sessions of drained agents; one that asks for a signal gets that, and its time, first.
+
+        Raises as `terminate`.
+        """
+
+        def end(session: Session, now: float) -> Event | None:
+            if session.state in FINAL or session.ends_for_good:
+                return None
+            return transitions.end_by_drain(session, by, now)
+
+        return self._changed(self._found(references), end)
+
     def hold(self, references: Iterable[str], by: str) -> list[Session]:
         """Keep pending sessions from starting; of an array those that are pending. Raises as `terminate`."""
 

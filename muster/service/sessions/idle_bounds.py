@@ -1,4 +1,4 @@
-"""What the site lets a session ask for: how long it may be idle, and how long it may live."""
+"""What the site lets a session ask for: how long it may be idle or live, how long before its end it gets a signal."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ def with_site_bounds(spec: SessionSpec, settings: Settings) -> SessionSpec:
     Without a default it is the longest life that a session may have there, if that is bounded.
     """
     own = settings.idle.of(spec.resource_group)
-    errors = list(_errors(spec, own))
+    errors = [*_errors(spec, own), *_signal_errors(spec, settings.signal_most)]
     if errors:
         raise SpecError(errors)
     usual = settings.scheduling_of(spec.resource_group).default_time_limit
@@ -23,6 +23,13 @@ def with_site_bounds(spec: SessionSpec, settings: Settings) -> SessionSpec:
     if limit is None or spec.time_limit is not None:
         return spec
     return spec.model_copy(update={"time_limit": limit})
+
+
+def _signal_errors(spec: SessionSpec, most_s: int) -> Iterator[FieldError]:
+    if spec.signal_s > most_s:
+        longest = format_duration(most_s)
+        problem = f"{format_duration(spec.signal_s)} before the end is longer than this site allows, {longest}"
+        yield FieldError("signal", problem, f"ask for {longest} or less, as in {spec.signal_name}@{most_s}")
 
 
 def _errors(spec: SessionSpec, idle: Idle) -> Iterator[FieldError]:

@@ -221,6 +221,7 @@ class SessionView(View):
     requeues: int
     held_by: str | None
     notice: str | None
+    signalled_at: Moment | None = Field(description="when its command was last sent the signal before its end")
     array_id: str | None
     array_index: int | None
     array_name: str | None = Field(description="what the sessions of its array are called without their indexes")
@@ -264,6 +265,7 @@ def session_fields(session: Session, shares: Mapping[str, Sequence[GpuShareView]
         "requeues": session.requeues,
         "held_by": session.held_by,
         "notice": session.notice,
+        "signalled_at": session.signalled_at,
         "array_id": session.array_id,
         "array_index": session.array_index,
         "array_name": session.array_name,

@@ -61,6 +61,10 @@ sessions = Table(
     Column("extended_s", BigInteger, nullable=False, server_default="0"),
     Column("given", Integer),
     Column("moved_for", String(36)),
+    Column("signals", BigInteger, nullable=False, server_default="0"),
+    Column("signalled_at", Float),
+    Column("leaves_at", Float),
+    Column("ends_for", Text),
     Index("sessions_by_state", "state", "submitted_at"),
     Index("sessions_by_age", "submitted_at", "id"),
     Index("sessions_by_name", "name"),
@@ -106,6 +110,8 @@ kernels = Table(
     Column("finished_at", String(40)),
     Column("gpu_problem", Text),
     Column("boot_id", Text),
+    Column("signals", BigInteger, nullable=False, server_default="0"),
+    Column("signal_receivers", BigInteger, nullable=False, server_default="0"),
     Index("kernels_by_session", "session_id", "rank"),
 )
 

@@ -13,7 +13,7 @@ from .engine import overlay_networks
 from .engine.api import EngineApi, EngineError
 from .engine.layer_limit import LayerLimits
 from .gpus import fgpu_state, memory_limits
-from .launch import key_directory, last_words, notices
+from .launch import end_signals, key_directory, last_words, notices
 from .launch.gang_launch import GangLaunch, Images, check_launch
 from .launch.gang_release import GangRelease
 from .launch.gang_repair import reconnect
@@ -96,6 +96,7 @@ def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) 
     plan = plan_for(manifest, observed)
     differences = differences_of(plan, observed)
     notices.add_differences(differences, notices.due_notices(manifest, observed.containers))
+    end_signals.add_differences(differences, end_signals.due_signals(manifest, observed.containers))
     images = Images(engine, manifest.cluster)
     failures: dict[str, BaseException] = {}
     for launch in plan.launches:
@@ -171,6 +172,8 @@ class _Run:
         self._differences = differences_of(self._plan, observed)
         self._notices = notices.due_notices(manifest, observed.containers)
         notices.add_differences(self._differences, self._notices)
+        self._signals = end_signals.due_signals(manifest, observed.containers)
+        end_signals.add_differences(self._differences, self._signals)
         self._removals = Removals(engine, manifest, self._plan, self._differences, warn)
 
     def outcome(self) -> Outcome:
@@ -178,6 +181,9 @@ class _Run:
         for notice in self._notices:
             if not self._done(f"notice of {notice.seen.name}", notices.deliver, self._engine, self._cluster, notice):
                 self._differences.add(notices.NOTICES, notice.seen.name, notice.before, notice.before)
+        for due in self._signals:
+            if not self._done(f"the signal to {due.seen.name}", end_signals.deliver, self._engine, self._cluster, due):
+                self._differences.add(end_signals.SIGNALS, due.seen.name, *(due.before_text,) * 2)
         removals = len(plan.discarded_containers) + sum(1 + len(stop.containers) for stop in plan.stops)
         begun = [launch.session for launch in plan.launches] + [release.session for release in plan.releases]
         launches = len(plan.missing_overlays) + len(plan.repairs)

@@ -25,6 +25,14 @@ class Kernel(NamedTuple):
     spec: dict[str, Any]
 
 
+class Signal(NamedTuple):
+    """The signal, by number, that the commands of these kernels shall have got so many times."""
+
+    number: int
+    times: int
+    kernels: frozenset[str]
+
+
 class Session(NamedTuple):
     id: str
     name: str
@@ -34,6 +42,7 @@ class Session(NamedTuple):
     network: dict[str, str]
     kernels: list[Kernel]
     notice: str = ""  # of one that is kept: what its users are to read; empty for nothing
+    signal: Signal | None = None  # of one that is kept
     folders: tuple[Entry, ...] = ()  # with an owner; made before a launch
 
     @property
@@ -110,8 +119,15 @@ def _session(entry: dict[str, Any]) -> Session:
         network=entry["network"],
         kernels=[_kernel(kernel, entry.get("files", {})) for kernel in entry["kernels"]],
         notice=entry.get("notice") or "",
+        signal=_signal(entry.get("signal")),
         folders=tuple(parse_entry(folder) for folder in entry.get("folders", ())),
     )
+
+
+def _signal(entry: dict[str, Any] | None) -> Signal | None:
+    if entry is None:
+        return None
+    return Signal(entry["signal"], entry["count"], frozenset(entry["kernels"]))
 
 
 def _kernel(entry: dict[str, Any], shared_files: dict[str, Any]) -> Kernel:

@@ -140,9 +140,10 @@ MANIFEST: dict[str, Any] = {
                 "desired": {"enum": ["release", "keep", "stop"], "type": "string"},
                 "network": {"$ref": "#/$defs/NetworkEntry"},
                 "notice": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                "signal": {"anyOf": [{"$ref": "#/$defs/SignalEntry"}, {"type": "null"}]},
                 "kernels": {"items": {"$ref": "#/$defs/NamedKernel"}, "type": "array"},
             },
-            "required": ["id", "name", "generation", "desired", "network", "notice", "kernels"],
+            "required": ["id", "name", "generation", "desired", "network", "notice", "signal", "kernels"],
             "type": "object",
         },
         "LaunchedKernel": {
@@ -276,6 +277,16 @@ MANIFEST: dict[str, Any] = {
                 },
             },
             "required": ["cpu_milli", "mem_bytes", "shm_bytes", "disk_bytes", "pids", "cpuset"],
+            "type": "object",
+        },
+        "SignalEntry": {
+            "additionalProperties": False,
+            "properties": {
+                "signal": {"maximum": 64, "minimum": 1, "type": "integer"},
+                "count": {"minimum": 1, "type": "integer"},
+                "kernels": {"items": {"pattern": "^[a-z0-9][a-z0-9-]{0,62}$", "type": "string"}, "type": "array"},
+            },
+            "required": ["signal", "count", "kernels"],
             "type": "object",
         },
         "UserEntry": {

@@ -37,7 +37,8 @@ def full_manifest() -> dict[str, Any]:
     starts = placed_on(make_session(1, **spec), "a1", state=S.PREPARING)
     share = Allocation("a1", (GpuShare("GPU-a1-0", 500, whole=False),))
     starts = replace(starts, kernels=(replace(starts.main, allocation=share),))
-    spread = replace(placed_on(make_session(2, cluster_size=2), "a1", "a2"), notice="it ends at noon")
+    waits = make_session(2, cluster_size=2, command="true", signal="USR1")
+    spread = replace(placed_on(waits, "a1", "a2"), notice="it ends at noon", signals=1)
     ends = placed_on(make_session(3), "a1", state=S.TERMINATING)
     keys = {starts.id: fake_key_pair("s1")}
     written = manifest(

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..names import KEY_ROOT
+from .end_signals import forget_signals
 from .notices import forget_notice
 from .tmpfs import ensure_in_memory
 
@@ -38,6 +39,7 @@ def write_keys(directory: Path, files: dict[str, dict[str, str]], uid: int, gid:
     with suppress(FileNotFoundError):  # of a launch that was given up
         (directory / _GO).unlink()
     forget_notice(directory)
+    forget_signals(directory)
     shutil.rmtree(directory / _SECRETS, ignore_errors=True)  # of an earlier launch, which had others perhaps
     if any("/" in name for name in files):
         (directory / _SECRETS).mkdir(mode=0o700)

@@ -25,7 +25,7 @@ from ..gpus.gpu_report import (
     strangers,
     uncapped_processes,
 )
-from ..launch import key_directory, last_words, notices
+from ..launch import end_signals, key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
 from . import app_health, disk_use, kernel_usage, numa
 from .process_times import session_times
@@ -142,6 +142,7 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
     port = f"{labels.get(names.LABEL_SSHD_PORT)}/tcp"
     bindings = found["NetworkSettings"]["Ports"].get(port)
     keys = names.ClusterPaths(cluster).kernel_keys(seen.session_id, seen.kernel_name)
+    sent = end_signals.read_sent(keys)
     place = Place(cluster, seen.session_id, seen.generation, seen.kernel_name)
     addresses = [network["IPAddress"] for network in found["NetworkSettings"]["Networks"].values()]
     times = session_times(found["State"])
@@ -164,6 +165,8 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "use": kernel_usage.kernel_use(place, found["State"]["Pid"]),
         "disk_bytes": disk_use.disk_use(names.ClusterPaths(cluster), found),
         "notice": notices.read_notice(keys) or None,
+        "signals": sent.times,
+        "signal_receivers": sent.receivers,
     }
 
 
