@@ -48,6 +48,14 @@ def idle(node: LabControlNode, fgpu: str, *more: str) -> str:
     return node.submit(*SMALL, "--fgpu", fgpu, *more)
 
 
+def holding(mem_bytes: int, prefix: str = "") -> str:
+    """Return shell commands that start a program which holds memory of the GPU, and wait until it does."""
+    return (
+        f"rm -f /tmp/held; {prefix}nohup /tools/smi hold {mem_bytes} </dev/zero >/tmp/held 2>&1 & "
+        "timeout 60 sh -c 'until grep -q holds /tmp/held; do sleep 0.1; done' 2>&1 || cat /tmp/held"
+    )
+
+
 def test_a_container_sees_its_share_and_nothing_changes_that(node: LabControlNode) -> None:
     commands = [
         "/tools/smi",
@@ -92,9 +100,7 @@ def test_two_of_three_sessions_of_one_unit_run_and_the_third_follows(node: LabCo
 def test_the_map_shows_whose_the_shares_are_and_survives_the_daemon(node: LabControlNode) -> None:
     name = idle(node, "0.5")
     node.reaches(name, "RUNNING")
-    node.exec(
-        name, "sh", "-c", f"nohup /tools/smi hold {512 * MIB} </dev/zero >/tmp/held 2>&1 & sleep 1; cat /tmp/held"
-    )
+    node.exec(name, "sh", "-c", f"{holding(512 * MIB)}; cat /tmp/held")
     assert node.daemon is not None
     node.daemon.kill()
     node.daemon.wait()
@@ -119,13 +125,13 @@ DRIVER = "LD_PRELOAD=/opt/muster/driver/real-libcuda.so.1"
 
 
 def past_the_libraries(mem_bytes: int) -> str:
-    return f"env {DRIVER} nohup /tools/smi hold {mem_bytes} </dev/zero >/tmp/held 2>&1 & sleep 1"
+    return holding(mem_bytes, f"env {DRIVER} ")
 
 
 def test_a_program_without_the_libraries_is_reported_though_it_keeps_to_the_share(node: LabControlNode) -> None:
     name = idle(node, "0.5")
     node.reaches(name, "RUNNING")
-    node.exec(name, "sh", "-c", f"nohup /tools/smi hold {64 * MIB} </dev/zero >/tmp/held 2>&1 & sleep 1")
+    node.exec(name, "sh", "-c", holding(64 * MIB))
     node.run("pass", "--wait")
     assert not [line for line in story(node, name) if "without the libraries" in line]
     node.exec(name, "sh", "-c", past_the_libraries(64 * MIB))
@@ -139,10 +145,12 @@ def test_a_program_without_the_libraries_is_reported_though_it_keeps_to_the_shar
 def test_bypassing_the_libraries_is_reported_and_ended_if_the_site_wants_it(node: LabControlNode) -> None:
     name = idle(node, "0.5")
     node.reaches(name, "RUNNING")
-    node.exec(name, "sh", "-c", past_the_libraries(3 << 30))
+    # Beyond the share, the driver itself refuses: the agent has set its own limit, too.
+    refused = node.exec(name, "sh", "-c", f"env {DRIVER} /tools/smi hold {3 << 30} </dev/null 2>&1", check=False)
+    assert "CUDA error 2" in refused.out
+    node.exec(name, "sh", "-c", past_the_libraries(64 * MIB))
     node.run("pass", "--wait")
-    told = [line for line in story(node, name) if "of GPU memory, its share is 2 GiB" in line]
-    assert len(told) == 1
+    assert len([line for line in story(node, name) if "without the libraries" in line]) == 1
     assert node.show(name)["state"] == "RUNNING"
 
     node.set_host_variables("gpu-1", fgpu_over_cap="end")
@@ -152,7 +160,7 @@ def test_bypassing_the_libraries_is_reported_and_ended_if_the_site_wants_it(node
     finally:
         node.set_host_variables("gpu-1")
     assert ended["result"] == "FAILURE"
-    assert "of GPU memory, its share is 2 GiB" in ended["reason"]
+    assert "without the libraries" in ended["reason"]
 
 
 def test_nothing_starts_where_the_share_would_not_hold(node: LabControlNode) -> None:
