@@ -76,6 +76,7 @@ def test_a_cookie_opens_no_api_and_a_bearer_token_no_page(browser, caller):
 
 def test_a_change_needs_the_pages_own_secret_and_its_origin(browser):
     ada = browser("ada")
+    assert f'hx-headers=\'{{"X-CSRF-Token": "{ada.csrf}"}}\'' in ada.get("/sessions").text
     form = {"action": "terminate", "selected": "mine"}
     for headers in (
         {"X-CSRF-Token": ""},
