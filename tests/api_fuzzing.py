@@ -33,9 +33,18 @@ from tests.strategies.agents import make_agent
 _EXAMPLES = 40
 _PHASES = ("examples", "coverage", "fuzzing", "stateful")
 _SPECS = ("POST /api/v1/sessions", "POST /api/v1/sessions/dry-run")
-_ACTIONS = ("terminate", "cancel", "hold", "release", "restart")
-# What JSON Schema cannot say: that two fields exclude each other, what a cursor or a point in time is, which characters
-# can be printed, and that a spec's numbers may be written as texts. `tests/fuzzing.py` is about specs.
+_ACTIONS = ("terminate", "cancel", "hold", "release", "restart", "extend")
+# What JSON Schema cannot say: that two fields exclude each other, what a cursor, a point or a span of time is, or a
+# path within a folder, which characters can be printed, and that a spec's numbers may be written as texts.
+# `tests/fuzzing.py` is about specs.
+_OF_PATHS = (
+    ("GET", "files"),
+    ("DELETE", "files"),
+    ("POST", "files/rename"),
+    ("GET", "content"),
+    ("PUT", "content"),
+    ("POST", "directories"),
+)
 _BEYOND_SCHEMA = {
     _SPECS[0]: ("positive_data_acceptance", "negative_data_rejection"),
     # A session may have the name of an action: then the path is the session's as well, with other methods.
@@ -47,6 +56,9 @@ _BEYOND_SCHEMA = {
     "GET /api/v1/sessions": ("positive_data_acceptance",),
     "GET /api/v1/report": ("positive_data_acceptance",),
     "GET /api/v1/use/over-time": ("positive_data_acceptance",),
+    "POST /api/v1/reservations/{reservation}": ("positive_data_acceptance",),
+    "POST /api/v1/tokens/{token}": ("positive_data_acceptance",),
+    **{f"{request} /api/v1/folders/{{folder}}/{what}": ("positive_data_acceptance",) for request, what in _OF_PATHS},
 }
 
 

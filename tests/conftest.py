@@ -1,6 +1,7 @@
 """A database that is made once; Hypothesis' profile is loaded here, before any property is defined."""
 
 import gc
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests.kept_strategies import keep_strategies
 from tests.lean_coverage import traced_at_first
 from tests.shared_statements import share_compiled_statements
 
+# A shell that starts the tests in the background has them ignore Ctrl-C, and with them each program that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 share_compiled_statements()
 keep_strategies()
 # Nearly all that is made from here to the end of the collection stays: searching it took a third of the collection.

@@ -23,8 +23,8 @@ _MOST_OF_A_MESSAGE = 2_000
 # The SDK wraps its libraries' errors only here and there.
 ENGINE_ERRORS = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
 # Reading an answer also fails if no Docker engine would give it: a compromised agent may send anything.
-_MALFORMED = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
-ANSWER_ERRORS = (*ENGINE_ERRORS, *_MALFORMED)
+MALFORMED_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
+ANSWER_ERRORS = (*ENGINE_ERRORS, *MALFORMED_ERRORS)
 _SESSION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -82,7 +82,7 @@ def _session_of(event: Any) -> str | None:  # noqa: ANN401 - whatever the engine
     try:
         session_id = event["Actor"]["Attributes"]["muster.session"]
         return session_id if _SESSION_ID.fullmatch(session_id) else None
-    except _MALFORMED:
+    except MALFORMED_ERRORS:
         return None
 
 
@@ -90,7 +90,7 @@ def cause(error: BaseException) -> str:
     """Return one line: the engine's own words, else the innermost error, since the layers around it say nothing."""
     if isinstance(error, APIError) and error.explanation:
         return one_line(str(error.explanation))
-    if isinstance(error, _MALFORMED):
+    if isinstance(error, MALFORMED_ERRORS):
         return one_line(f"its answer is no Docker engine's ({type(error).__name__}: {error})")
     while error.__context__ is not None:
         error = error.__context__

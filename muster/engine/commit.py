@@ -22,9 +22,9 @@ from muster.core.agents.agent import Agent
 from muster.core.images.layer_changes import Entry, kept
 from muster.core.model.session import Kernel
 from muster.core.spec.session_spec import HOME
-from muster.core.values.errors import ImageError
+from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.core.values.units import exact_moment, format_bytes
-from muster.engine.agent_engine import ENGINE_ERRORS, cause, container_of, engine_of
+from muster.engine.agent_engine import ENGINE_ERRORS, MALFORMED_ERRORS, cause, container_of, engine_of
 from muster.engine.images import SILENCE_S, Progressed
 
 _CHUNK = 1 << 20
@@ -71,18 +71,32 @@ def commit(
     the kernel has no container, and AgentUnreachableError.
     """
     with engine_of(agent, answer_timeout_s=SILENCE_S) as client, container_of(agent, kernel) as found:
-        container = client.containers.get(str(found.id))
-        _check_size(client, container, new.reference, most_bytes)
-        _remove_abandoned(client, new.reference)
-        raw = str(client.api.commit(str(found.id), pause=True, changes=[f"LABEL {_RAW}={new.reference}"])["Id"])
         try:
-            image_id = _cleaned(client, container, raw, new, most_bytes, spool, progressed)
-        finally:
-            client.images.remove(raw, force=True)
-        size = int(client.images.get(image_id).attrs["Size"])
-        if size > most_bytes:
-            client.images.remove(new.reference)
-            raise _too_large(new.reference, size, most_bytes)
+            return _committed(client, str(found.id), new, most_bytes, spool, progressed)
+        except MALFORMED_ERRORS as error:
+            raise AgentUnreachableError(f"agent {agent.id}: {cause(error)}") from None
+
+
+def _committed(
+    client: docker.DockerClient,
+    container_id: str,
+    new: CommittedAs,
+    most_bytes: int,
+    spool: Path,
+    progressed: Progressed,
+) -> Made:
+    container = client.containers.get(container_id)
+    _check_size(client, container, new.reference, most_bytes)
+    _remove_abandoned(client, new.reference)
+    raw = str(client.api.commit(container_id, pause=True, changes=[f"LABEL {_RAW}={new.reference}"])["Id"])
+    try:
+        image_id = _cleaned(client, container, raw, new, most_bytes, spool, progressed)
+    finally:
+        client.images.remove(raw, force=True)
+    size = int(client.images.get(image_id).attrs["Size"])
+    if size > most_bytes:
+        client.images.remove(new.reference)
+        raise _too_large(new.reference, size, most_bytes)
     return Made(image_id, size)
 
 

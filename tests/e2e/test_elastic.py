@@ -31,11 +31,17 @@ def elastic_node(new_node: NewNode) -> ControlNode:
     return made
 
 
+def a_third(node: ControlNode) -> tuple[str, ...]:
+    """Return flags for a kernel of which three fit, and no fourth."""
+    memory = node.run("agents", "--json").json()[0]["capacity"]["mem"]
+    return ("--cpu", "0.05", "--mem", str(memory * 2 // 7), "--shm", "16M")
+
+
 def test_the_kernels_that_were_given_meet(elastic_node):
     node = elastic_node
-    cpus = node.run("agents", "--json").json()[0]["capacity"]["cpu"]
-    size = ("--cluster-size", "2-5", "--cpu", f"{cpus * 2 // 7}m", "--mem", "64M", "--shm", "16M")
-    name = node.submit(*size, "--name", "meet", "--on", "all", "--slurm-env", "-c", MEETING)
+    name = node.submit(
+        *a_third(node), "--cluster-size", "2-5", "--name", "meet", "--on", "all", "--slurm-env", "-c", MEETING
+    )
     ended = node.reaches(name, "TERMINATED")
     assert (ended["result"], ended["size"], len(ended["kernels"])) == ("SUCCESS", "3 of 2-5", 3)
     *lines, tf_config = node.run("logs", f"{name}:main1").out.splitlines()
@@ -45,8 +51,7 @@ def test_the_kernels_that_were_given_meet(elastic_node):
 
 def test_it_gets_what_others_leave_and_another_size_the_next_time(elastic_node):
     node = elastic_node
-    cpus = node.run("agents", "--json").json()[0]["capacity"]["cpu"]
-    each = ("--cpu", f"{cpus * 2 // 7}m", "--mem", "64M", "--shm", "16M")
+    each = a_third(node)
     other = node.submit(*each)
     node.reaches(other, "RUNNING")
     first = node.submit(*each, "--cluster-size", "2-5", "--name", "first")

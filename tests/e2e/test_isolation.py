@@ -68,8 +68,11 @@ def test_a_link_that_leads_out_of_the_root_is_refused_by_the_agent(node):
 
 
 def test_a_folder_that_is_not_there_is_named(node):
-    name = node.submit(*SMALL, "--mount", "nowhere:/data")
-    assert "nowhere" in node.reaches(name, "ERROR")["reason"]
+    refused = node.run("submit", *SMALL, "--mount", "nowhere:/data", check=False)
+    assert (refused.code, "mounts[0].folder: there is no folder 'nowhere'" in refused.err) == (2, True)
+    (node.folders / "there").mkdir()
+    name = node.submit(*SMALL, "--mount", "there/nowhere:/data")
+    assert "there/nowhere" in node.reaches(name, "ERROR")["reason"]
 
 
 def test_a_committed_image_carries_no_key(node: ControlNode):

@@ -39,6 +39,7 @@ from ansible.module_utils.muster_agent.firewall import iptables, nftables
 from ansible.module_utils.muster_agent.firewall import site as firewall_site
 from ansible.module_utils.muster_agent.folders import mounted as mount_folders
 from ansible.module_utils.muster_agent.folders import owned as made_folders
+from ansible.module_utils.muster_agent.folders import plain as plain_folders
 from ansible.module_utils.muster_agent.folders import quota as folder_quota
 from ansible.module_utils.muster_agent.folders import usage as folder_usage
 from ansible.module_utils.muster_agent.gpus import (
@@ -101,6 +102,7 @@ __all__ = [
     "nvml",
     "nvml_use",
     "overlay_networks",
+    "plain_folders",
     "plan_differences",
     "removal",
     "tmpfs",

@@ -92,6 +92,7 @@ def test_a_commits_archive_without_end_does_not_fill_the_control_nodes_disk(engi
     engine.bodies = {
         "/containers/json": json.dumps([{"SizeRootFs": 10}]).encode(),
         "/containers/c1/json": json.dumps(container).encode(),
+        "/images/json": b"[]",
         "/commit": json.dumps({"Id": raw}).encode(),
         "/get": archive({"layer.tar": bytes(20 << 20)}),
     }
@@ -102,6 +103,14 @@ def test_a_commits_archive_without_end_does_not_fill_the_control_nodes_disk(engi
         commit(AGENT, kernel, new, 1 << 20, tmp_path, lambda _done, _total: None)
     assert str(refused.value) == "the agent's engine sends more than the image can have"
     assert any(path.partition("?")[0].endswith(f"/images/{raw}") for path in engine.paths)
+
+
+def test_a_commit_whose_answers_are_nonsense_is_an_error_of_that_agent(engine, tmp_path):
+    engine.bodies = {"/containers/c1/json": b'{"Id": "c1"}', "/containers/json": b'[{"SizeRootFs": 10}]'}
+    engine.body = b'{"Id": {}}'
+    kernel = replace(make_session(1).kernels[0], container_id="c1")
+    with pytest.raises(AgentUnreachableError, match="agent a1: its answer is no Docker engine's "):
+        commit(AGENT, kernel, CommittedAs("lab/train:2", "ann", "", 0.0), 1 << 20, tmp_path, lambda _done, _total: None)
 
 
 def test_only_ids_of_sessions_are_taken_of_its_events(engine):

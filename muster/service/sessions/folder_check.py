@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Collection
+from dataclasses import replace
 
 from muster.core.agents.agent import Agent, AgentState
+from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.folders import MountedFolder, mounted_folders, qualified
 from muster.core.model.plain_directories import missing_folders, possible_agents
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.values.errors import PassInProgressError, SpecError
+from muster.core.values.errors import AnsibleFailedError, PassInProgressError, SpecError
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings
 from muster.store.database.lock import queue_lock
@@ -41,9 +43,12 @@ def check_folders(store: Store, settings: Settings, spec: SessionSpec, owner: st
 
 
 def _reported_anew(store: Store, settings: Settings, spec: SessionSpec, before: Collection[Agent]) -> Collection[Agent]:
-    """Return the agents once those that answer have reported again, or as they are after a few seconds."""
+    """Return the agents once those that answer have reported again, or as they are after a few seconds.
+
+    Where nobody works the queue, as between two runs of cron, they are visited here.
+    """
     if not _is_worked(settings):
-        return before
+        return _visited(settings, before)
     seen = {agent.id: agent.observed_at for agent in before if agent.state is AgentState.ALIVE}
     wake(settings, store, AGENTS)
     deadline = time.monotonic() + _PATIENCE_S
@@ -52,6 +57,27 @@ def _reported_anew(store: Store, settings: Settings, spec: SessionSpec, before: 
         if time.monotonic() > deadline or all(agent.observed_at > seen.get(agent.id, -1.0) for agent in now):
             return now
         time.sleep(_POLL_S)
+
+
+def _visited(settings: Settings, agents: Collection[Agent]) -> Collection[Agent]:
+    """Return the agents with what those that answer report now. Nothing of it is recorded: the queue's worker does."""
+    from muster.ansible_gateway.gateway import AnsibleGateway  # noqa: PLC0415 - Ansible's libraries load slowly
+
+    reports = {agent.id: agent.report for agent in agents}
+    alive = [agent.id for agent in agents if agent.state is AgentState.ALIVE]
+    if not alive:
+        return agents
+
+    def note(answer: AgentAnswer) -> None:
+        if answer.report is not None:
+            reports[answer.agent_id] = answer.report
+
+    gateway = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root)
+    try:
+        gateway.observe(alive, note)
+    except AnsibleFailedError:
+        return agents
+    return [replace(agent, report=reports[agent.id]) for agent in agents]
 
 
 def _is_worked(settings: Settings) -> bool:

@@ -1,6 +1,7 @@
 """Copies of a whole database: taken while everything runs, and put in the place of another."""
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -18,6 +19,9 @@ from muster.store.database.connection import HEAD, cannot_be_opened, new_engine,
 # A database with rows in one of these is in use. Agents and counters do not count: they come by themselves.
 _OWNED = ("sessions", "tokens", "secrets", "folders", "images", "reservations")
 _VERSION = "alembic_version"
+
+
+_ERROR = re.compile(r"\b(ERROR|FATAL|error):")
 
 
 class CopyError(MusterError):
@@ -211,5 +215,11 @@ class _PostgresqlCopies(_Copies):
         command = [program, "--no-password", f"--dbname={make_conninfo(**parameters)}", *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            first = next((line for line in done.stderr.splitlines() if line.strip()), f"exit code {done.returncode}")
-            raise CopyError(f"{program} failed: {first.removeprefix(f'{program}: ')}")
+            raise CopyError(f"{program} failed: {_cause(done.stderr, program) or f'exit code {done.returncode}'}")
+
+
+def _cause(said: str, program: str) -> str:
+    """Return the first error that a client program of PostgreSQL printed; notices may come before it."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if _ERROR.search(line)]
+    return next(iter(errors or lines), "").removeprefix(f"{program}: ")

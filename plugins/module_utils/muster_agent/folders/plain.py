@@ -18,7 +18,7 @@ def plain_directories(folders_root: str, patience_s: float = _PATIENCE_S) -> lis
 
     That is where the root cannot be read in time, or holds too many.
     """
-    found: list[list[str]] = []
+    found: list[list[str] | None] = []
     # The thread may hang for ever: as a daemon, it keeps no module from ending.
     reader = threading.Thread(target=lambda: found.append(_names(folders_root)), daemon=True)
     reader.start()
@@ -27,13 +27,24 @@ def plain_directories(folders_root: str, patience_s: float = _PATIENCE_S) -> lis
     return None if names is None or len(names) > _MOST_NAMES else names
 
 
-def _names(folders_root: str) -> list[str]:
+def _names(folders_root: str) -> list[str] | None:
     try:
         with os.scandir(folders_root) as entries:
-            names = [entry.name for entry in entries if entry.is_dir()]
+            names = [entry.name for entry in entries if _is_directory(entry)]
     except FileNotFoundError:
         return []
+    except OSError:
+        return None
     return sorted(name for name in names if name != AREA and _can_be_reported(name))
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a directory, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link that leads to itself, or to what nobody may look at.
+        return False
 
 
 def _can_be_reported(name: str) -> bool:
