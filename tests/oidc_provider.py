@@ -151,7 +151,7 @@ def _serve(file: Path) -> None:
     config.bind = [address]
 
     async def run() -> None:
-        serving = asyncio.create_task(serve(WsgiToAsgi(app), config))  # type: ignore[arg-type]
+        serving = asyncio.create_task(serve(WsgiToAsgi(app), config))
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", content["port"])

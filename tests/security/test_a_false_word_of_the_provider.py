@@ -362,6 +362,14 @@ def test_a_secret_that_others_may_read_signs_nobody_in(attempt, service):
     assert str(service.settings.web.oidc.client_secret_file) not in answer.text
 
 
+def test_without_the_settings_there_is_no_such_way(service):
+    service.set_web()
+    pages = TestClient(make_app(service.service), base_url=PUBLIC, follow_redirects=False)
+    assert pages.get("/sign-in/oidc").status_code == 404
+    assert "/sign-in/oidc" not in pages.get("/sign-in").text
+    assert_refused(pages.get(CALLBACK, params={"code": "c", "state": "s"}), service)
+
+
 def test_text_of_a_link_is_not_shown(browser):
     parameters = {"error": "call 0190 <b>", "error_description": "call 0190"}
     assert "0190" not in browser.get(CALLBACK, params=parameters).text

@@ -164,10 +164,11 @@ class Provider:
         return dict(claims)
 
     def _known_keys(self) -> KeySet:
-        if self._keys is None:
+        keys = self._keys
+        if keys is None:
             read = self._read(self._described()["jwks_uri"])
-            self._keys = KeySet.import_key_set({"keys": read["keys"]})
-        return self._keys
+            self._keys = keys = KeySet.import_key_set({"keys": read["keys"]})
+        return keys
 
     def _read(self, url: str) -> dict[str, Any]:
         """Raises httpx's errors, ValueError and TypeError."""
