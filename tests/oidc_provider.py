@@ -1,6 +1,7 @@
 """Canaille, an OpenID Connect provider from PyPI, as a process of its own, and a browser that signs in there.
 
-Run as a program, this file is that process: the provider with the users and the client of a file.
+Run as a program, this file is that process: the provider with the users and the client of a file. It keeps all in
+memory, where Canaille takes any unused code of a client for the one that is shown: tests leave none unused.
 """
 
 import html

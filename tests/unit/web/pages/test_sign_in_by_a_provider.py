@@ -159,6 +159,7 @@ def test_what_another_browser_began_signs_nobody_in(browser, pages):
     assert answer.status_code == 401
     assert "in another browser" in answer.text
     assert "muster" not in answer.cookies
+    assert browser.get(back).status_code == 303
 
 
 def test_keys_that_the_provider_changes_are_read_anew(service, tmp_path):
