@@ -1,10 +1,11 @@
-"""What the site says of `muster web`: who reads its metrics, and how much one user may request."""
+"""What the site says of `muster web`: who reads its metrics, how much one user may request, and who signs in how."""
 
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from pydantic import Field, field_validator
 
 from muster.core.spec.values import Bytes, invalid
+from muster.oidc_settings import OidcSettings
 from muster.settings_section import Section
 
 
@@ -22,6 +23,7 @@ class WebSettings(Section):
     files: int = Field(default=8, ge=1, description="files that one user downloads or uploads at once")
     upload_max_size: Bytes = Field(default=100 << 30, description="bytes of a file that is uploaded to a folder")
     terminals: int = Field(default=40, ge=1, description="terminals of one user in the pages at once")
+    oidc: OidcSettings | None = Field(default=None, description="signing in to the pages by a provider of the site's")
 
     @field_validator("metrics_from")
     @classmethod

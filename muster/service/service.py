@@ -15,6 +15,7 @@ from muster.service.agents.agents import Agents, shown_agents
 from muster.service.agents.reservations import Reservations
 from muster.service.audit import AuditLog
 from muster.service.folders.measurements import Measurements
+from muster.service.identity.oidc import OidcSignIns
 from muster.service.identity.tokens import Tokens
 from muster.service.identity.unix_callers import UnixCallers
 from muster.service.images.catalog import reference_of
@@ -56,6 +57,7 @@ class Service:
         self.agents = Agents(store, settings)
         self.reservations = Reservations(store, settings)
         self.tokens = Tokens(store)
+        self.oidc = OidcSignIns(settings, self.tokens)
         self.unix_callers = UnixCallers(settings)
 
     @classmethod

@@ -36,6 +36,23 @@ class Tokens:
                     f" choose another name, or `muster token revoke {token.name}`"
                 ) from None
 
+    def renew(self, token: Token) -> Token | None:
+        """Give the token of that name this one's scope and end, and return it; None where there is none of that name.
+
+        One that had expired is as old as this one.
+        """
+        this = tokens.c.name == token.name
+        had_expired = tokens.c.expires_at <= token.created_at
+        values = {"scope": token.scope.value, "expires_at": token.expires_at, "projects": list(token.projects)}
+        with writing(self._engine) as connection:
+            connection.execute(
+                sa.update(tokens)
+                .where(this)
+                .values({**values, "created_at": sa.case((had_expired, token.created_at), else_=tokens.c.created_at)})
+            )
+            row = connection.execute(sa.select(*_SHOWN).where(this)).mappings().first()
+        return None if row is None else token_from_row(row)
+
     def remove(self, name: str) -> Token:
         """Remove a token and return it. Raises NotFoundError."""
         this = tokens.c.name == name

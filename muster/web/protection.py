@@ -204,8 +204,8 @@ async def _send_problem(send: Send, problem: Problem) -> None:
 class Audit:
     """A middleware that logs each changing or refused request as a line of JSON: who, from where, what, the result.
 
-    A request with a method for changes that changes nothing sets `changes_nothing` in its state. A WebSocket counts as
-    a change; it is recorded when it is opened.
+    A request with a method for changes that changes nothing sets `changes_nothing` in its state; one with another
+    method that changes something sets `is_change`. A WebSocket counts as a change; it is recorded when it is opened.
     """
 
     def __init__(self, app: ASGIApp, log: AuditLog) -> None:
@@ -230,7 +230,8 @@ class Audit:
         try:
             await self._app(scope, receive, send_and_note)
         finally:
-            changes = scope["method"] not in _SAFE and not scope.get("state", {}).get("changes_nothing")
+            state = scope.get("state", {})
+            changes = state.get("is_change", scope["method"] not in _SAFE) and not state.get("changes_nothing")
             if changes or status in _REFUSED:
                 self._log.write(_record(scope, status))
 

@@ -31,6 +31,34 @@ def test_a_token_is_found_by_its_hash_until_it_is_revoked(store):
         store.tokens.remove("laptop")
 
 
+def test_a_renewed_token_keeps_its_age_and_its_sign_ins(store):
+    assert store.tokens.renew(LAPTOP) is None
+    store.tokens.add(LAPTOP, "1" * 64)
+    store.sign_ins.add("2" * 64, LAPTOP, NOW + 50, NOW)
+    later = replace(LAPTOP, scope=Scope.ADMIN, created_at=NOW + 30, expires_at=NOW + 90)
+    assert store.tokens.renew(later) == replace(later, created_at=NOW) == store.tokens.of_hash("1" * 64)
+    assert store.sign_ins.token_of("2" * 64, NOW + 40) == replace(later, created_at=NOW)
+
+
+def test_one_that_had_expired_is_as_old_as_its_renewal(store):
+    store.tokens.add(LAPTOP, "1" * 64)
+    later = replace(LAPTOP, created_at=NOW + 60, expires_at=NOW + 120)
+    assert store.tokens.renew(later) == later
+
+
+def test_a_token_by_renewal_is_opened_by_no_secret(store):
+    first = Tokens(store).renewed("oidc:ada", "ada", Scope.ADMIN, 3600)
+    again = Tokens(store).renewed("oidc:ada", "ada", Scope.USER, 7200)
+    assert store.tokens.all() == (again,)
+    assert (again.scope, again.created_at) == (Scope.USER, first.created_at)
+    assert Tokens(store).is_valid(first)
+    secret, lifetime_s = Tokens(store).sign_in(again, 60)
+    assert Tokens(store).signed_in(secret).name == "oidc:ada"
+    assert lifetime_s == 60
+    with pytest.raises(NoTokenError):
+        Tokens(store).of_secret(secret)
+
+
 def test_a_token_keeps_its_projects(store):
     bound = replace(LAPTOP, projects=("vision", "teaching"))
     store.tokens.add(bound, "1" * 64)
@@ -165,7 +193,7 @@ def test_a_browser_is_signed_in_until_it_signs_out_or_its_token_is_revoked(store
     assert lifetime_s == 7 * 86400
     assert Tokens(store).signed_in(first).user == Tokens(store).signed_in(second).user == "ada"
     Tokens(store).sign_out(first)
-    with pytest.raises(NoTokenError, match="sign in with your token"):
+    with pytest.raises(NoTokenError, match="sign in again"):
         Tokens(store).signed_in(first)
     store.tokens.remove("laptop")
     Tokens(store).create("laptop", "eve", Scope.USER, None)

@@ -116,8 +116,8 @@ def test_without_a_callers_secret_there_is_nothing(server, service):
     service.store.add([make_session(1, owner="ada", name="train")])
     of_callers = [name for name in OPERATIONS if not name.startswith("server.")]
     assert {name for name in OPERATIONS if name not in of_callers} == {
-        "server.check_database", "server.heartbeat", "server.measure", "server.note", "server.server_settings",
-        "server.sign_out",
+        "server.begin_oidc", "server.check_database", "server.finish_oidc", "server.heartbeat", "server.measure",
+        "server.note", "server.server_settings", "server.sign_out",
     }  # fmt: skip
     assert {"open.terminal", "open.changes", "caller.changes_after", "caller.session_usage"} <= set(of_callers)
     for operation in of_callers:

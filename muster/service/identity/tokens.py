@@ -5,10 +5,11 @@ import math
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from muster.core.model.token import Scope, Token
 from muster.core.spec.session_spec import NAME_PATTERN
-from muster.core.values.errors import BadInputError, MusterError
+from muster.core.values.errors import BadInputError, MusterError, NameTakenError
 from muster.core.values.units import parse_duration, timestamp
 from muster.store.store import Store
 
@@ -68,6 +69,16 @@ class Tokens:
         self._store.tokens.add(token, _hash(secret))
         return token, secret
 
+    def renewed(self, name: str, user: str, scope: Scope, lifetime_s: float) -> Token:
+        """Return the user's token of that name, whose secret nobody knows, as one for so many seconds from now on."""
+        now = time.time()
+        token = Token(name, user, scope, now, now + lifetime_s)
+        while (renewed := self._store.tokens.renew(token)) is None:
+            # Somebody else's sign-in may have made it meanwhile.
+            with suppress(NameTakenError):
+                self._store.tokens.add(token, _hash(secrets.token_urlsafe(_RANDOM_BYTES)))
+        return renewed
+
     def revoke(self, name: str) -> Token:
         """Make a token worthless at once, and return what it was. Raises NotFoundError."""
         return self._store.tokens.remove(name)
@@ -93,7 +104,7 @@ class Tokens:
         known = {one.name: one for one in self._store.tokens.all()}.get(token.name)
         return known is not None and known.created_at == token.created_at and not known.is_expired(time.time())
 
-    def sign_in(self, token: Token) -> tuple[str, float]:
+    def sign_in(self, token: Token, longest_s: float = _SIGN_IN_S) -> tuple[str, float]:
         """Return a secret of the browser's own, so that it need not keep the token, and for how many seconds it holds.
 
         Never for longer than the token itself. Raises NoTokenError for a Unix user.
@@ -101,7 +112,7 @@ class Tokens:
         if token.is_unix_users:
             raise NoTokenError("a browser signs in with a token; make one by `muster token create`")
         now = time.time()
-        lifetime_s = min(_SIGN_IN_S, math.inf if token.expires_at is None else token.expires_at - now)
+        lifetime_s = min(longest_s, math.inf if token.expires_at is None else token.expires_at - now)
         secret = secrets.token_urlsafe(_RANDOM_BYTES)
         self._store.sign_ins.add(_hash(secret), token, now + lifetime_s, now)
         return secret, lifetime_s
@@ -111,7 +122,7 @@ class Tokens:
         now = time.time()
         token = self._store.sign_ins.token_of(_hash(secret), now)
         if token is None or token.is_expired(now):
-            raise NoTokenError("you are not signed in any more; sign in with your token")
+            raise NoTokenError("you are not signed in any more; sign in again")
         self._store.tokens.note_use(token, now)
         return token
 

@@ -19,6 +19,7 @@ from muster.core.model.token import Token
 from muster.core.values.errors import MusterError
 from muster.service.folders.files import FilePlace, OpenedFile
 from muster.service.folders.views import FolderRemovedView
+from muster.service.identity.oidc import Begun, SignedIn
 from muster.service.local_backend import LocalBackend
 from muster.service.metrics import Measures
 from muster.service.reach.logs import LogRequest
@@ -67,6 +68,7 @@ class _BrokeredService:
         self._requests = _Methods(line, "server", None)
         self.settings = self._requests.server_settings()
         self.tokens = _BrokeredTokens(line)
+        self.oidc = _BrokeredOidc(line)
         self.unix_callers = _BrokeredUnixCallers(line)
         self.check_database = self._requests.check_database
         self.heartbeat = self._requests.heartbeat
@@ -108,6 +110,21 @@ class _BrokeredTokens:
 
     def _found(self, kind: Literal["token", "sign-in"], secret: str) -> KnownToken:
         return _found(self._line, Credential(kind=kind, secret=secret))
+
+
+class _BrokeredOidc:
+    """The brokered `OidcSignIns`. Who has signed in is known by the secret of their sign-in."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def begin(self, return_to: str) -> Begun:
+        begun: Begun = self._line.request("server.begin_oidc", None, [return_to])
+        return begun
+
+    def finish(self, sealed: str, state: str, code: str, issuer: str | None) -> SignedIn:
+        signed: SignedIn = self._line.request("server.finish_oidc", None, [sealed, state, code, issuer])
+        return signed
 
 
 class _BrokeredUnixCallers:

@@ -101,7 +101,9 @@ OPERATIONS: Mapping[str, Operation] = {
     **_of(
         "server",
         (
+            ServerRequests.begin_oidc,
             ServerRequests.check_database,
+            ServerRequests.finish_oidc,
             ServerRequests.heartbeat,
             ServerRequests.measure,
             ServerRequests.note,

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.core.model.token import Token
 from muster.service.folders.views import FolderRemovedView
+from muster.service.identity.oidc import Begun, SignedIn
 from muster.service.metrics import Measures, Meter
 from muster.service.questions.views import HeartbeatView
 from muster.service.service import Service
@@ -73,6 +74,13 @@ class ServerRequests:
 
     def sign_out(self, secret: str) -> None:
         self._service.tokens.sign_out(secret)
+
+    def begin_oidc(self, return_to: str) -> Begun:
+        return self._service.oidc.begin(return_to)
+
+    def finish_oidc(self, sealed: str, state: str, code: str, issuer: str | None) -> SignedIn:
+        """Sign in whom the provider says that it is: what the server sends holds nobody's name."""
+        return self._service.oidc.finish(sealed, state, code, issuer)
 
     def note(self, record: AuditRecord) -> None:
         """Add a line to the audit log: nothing that is there can be changed or read this way."""
