@@ -31,7 +31,7 @@ def way(server: Server, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
         monkeypatch.setenv("MUSTER_SERVER", f"unix:{server.directory / 'api.sock'}")
     else:
         # The token first: it is made on the control node, by no server.
-        monkeypatch.setenv("MUSTER_TOKEN", server.token("carol"))
+        monkeypatch.setenv("MUSTER_TOKEN", server.token("clara"))
         monkeypatch.setenv("MUSTER_SERVER", server.url)
 
 
