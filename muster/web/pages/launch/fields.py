@@ -137,6 +137,11 @@ ADVANCED = (
         Kind.CHECK,
         hint="it may be ended, or queued again if “Requeue” is checked, for a session of higher priority",
     ),
+    FormField(
+        "signal",
+        "Signal before the end",
+        hint="what the command gets before we end it, such as USR1@120: two minutes before",
+    ),
     FormField("idle_timeout", "Idle timeout"),
     FormField("no_idle_check", "No idle check", Kind.CHECK),
     FormField("callback", "Callback"),
