@@ -398,6 +398,9 @@ class Modules:
             "ssh_port": 49153 if lives and is_joined and container.kernel_name == "main1" else None,
             "gpus": [{**gpu, "used_bytes": 0, "enforced_bytes": None} for gpu in container.gpus],
             "uncapped": [],
+            # No session of a simulation has a signal.
+            "signals": 0,
+            "signal_receivers": 0,
             "apps": {},
             "use": self._use(container),
             "disk_bytes": None,
