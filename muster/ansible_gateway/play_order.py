@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 AWAITS = "MUSTER_PLAY_AWAITS"
-"""The variable by which a playbook is told where its order comes."""
+"""The variable that names where a playbook's order comes from."""
 
 
 @dataclass(frozen=True, slots=True)

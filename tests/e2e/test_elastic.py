@@ -1,4 +1,4 @@
-"""An elastic session on the real engine: every kernel is told what it was given, and the gang meets at main1."""
+"""An elastic session on the real engine: every kernel knows what the session was given, and the gang meets at main1."""
 
 import json
 

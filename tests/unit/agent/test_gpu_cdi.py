@@ -1,4 +1,4 @@
-"""What the engine is told of GPUs by CDI: what containers need for computing, and no more."""
+"""What CDI gives containers of GPUs: what they need for computing, and no more."""
 
 import json
 import subprocess
