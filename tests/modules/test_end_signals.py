@@ -39,6 +39,8 @@ def test_a_command_is_sent_each_signal_once_and_other_kernels_none(cluster):
     assert result["diff"] == foreseen["diff"] != {}
     assert sent_in(result) == {"main1": (1, 1), "sub1": (0, 0)}
     assert not cluster.converge(wish)["changed"]
+    # Linux keeps one of two equal signals that come while a process has not yet handled the first.
+    until_there(cluster, gang, "main1", '[ "$(wc -l </tmp/got)" = 1 ]')
     assert sent_in(cluster.converge(signalled(gang, 2))) == {"main1": (2, 1), "sub1": (0, 0)}
     until_there(cluster, gang, "main1", '[ "$(wc -l </tmp/got)" = 2 ]')
     assert cluster.run_in(gang, "sub1", "sh", "-c", "test -e /tmp/got || echo none") == "none"
