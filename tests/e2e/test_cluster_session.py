@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from muster.core.spec.session_spec import HOME
 from tests.control_node import SMALL, ControlNode
 
 IMAGES = ["default", "busybox"]
@@ -104,7 +105,7 @@ def test_a_published_port_22_and_a_mounted_ssh_folder_are_the_users(node):
     folder = node.folders / "keys"
     folder.mkdir()
     os.chown(folder, 1000, 1000)
-    name = node.start("--cluster-size", "2", "--publish", "own=22", "-v", "keys:/home/work/.ssh")
+    name = node.start("--cluster-size", "2", "--publish", "own=22", "-v", f"keys:{HOME}/.ssh")
     connect = "import socket; print(socket.socket().connect_ex(('127.0.0.1', 22)) == 0)"
     assert node.exec(name, "python3", "-c", connect).out == "False\n"
     assert node.exec(f"{name}:sub1", "python3", "-c", connect).out == "True\n"

@@ -69,6 +69,7 @@ async def file_response(request: Request, backend: LocalBackend, place: FilePlac
     try:
         opened, first = await run_in_threadpool(_opened, opening, backend.folders.open_file(place))
     except BaseException:
+        # Also where the caller has left, which is no Exception: nothing stays open. Raised again.
         streams.discard(stream)
         opening.close()
         raise

@@ -3,14 +3,17 @@
 import io
 import tarfile
 
+from muster.core.spec.session_spec import HOME
 from tests.modules.agent_code import account_files
 
-USER = {"name": "work", "uid": 1000, "gid": 1000, "home": "/home/work"}
+IN_TAR = HOME.removeprefix("/")
+
+USER = {"name": "work", "uid": 1000, "gid": 1000, "home": HOME}
 DIRECTORY = {"mode": (1 << 31) | 0o750, "linkTarget": ""}
-LINK = {"mode": (1 << 27) | 0o777, "linkTarget": "/var/home/work"}
+LINK = {"mode": (1 << 27) | 0o777, "linkTarget": f"/var{HOME}"}
 FILE = {"mode": 0o644, "linkTarget": ""}
-USERS_SSH = [f"/home/work/.ssh{name}" for name in ("", "/config", "/id_ed25519", "/id_ed25519.pub")]
-ABSENT = ("/bin/bash", "/etc/ssh", "/etc/profile.d", "/home/work", *USERS_SSH)
+USERS_SSH = [f"{HOME}/.ssh{name}" for name in ("", "/config", "/id_ed25519", "/id_ed25519.pub")]
+ABSENT = ("/bin/bash", "/etc/ssh", "/etc/profile.d", HOME, *USERS_SSH)
 PATHS = {"/bin/sh": {}, **dict.fromkeys(ABSENT)}
 OURS = "[main1]:2200 ssh-ed25519 NEW\nmain1 ssh-ed25519 NEW\n"
 ENVIRONMENT = {"SHELL": "/bin/sh", "PATH": "/my bin:/rt/bin"}
@@ -67,28 +70,28 @@ def test_a_file_that_is_no_text_is_kept_byte_for_byte():
 
 
 def test_a_home_that_the_image_lacks_is_made():
-    home, _ = _entries(_facts())["home/work"]
+    home, _ = _entries(_facts())[IN_TAR]
     assert (home.uid, home.gid, home.mode, home.isdir()) == (1000, 1000, 0o755, True)
 
 
 def test_a_home_that_the_image_has_keeps_its_mode_and_is_given_to_the_user():
-    home, _ = _entries(_facts(**{"/home/work": DIRECTORY}))["home/work"]
+    home, _ = _entries(_facts(**{HOME: DIRECTORY}))[IN_TAR]
     assert (home.uid, home.mode) == (1000, 0o750)
 
 
 def test_a_home_that_is_a_link_is_followed():
-    entries = _entries(_facts(**{"/home/work": LINK}))
-    assert "var/home/work" in entries
-    assert "home/work" not in entries
+    entries = _entries(_facts(**{HOME: LINK}))
+    assert f"var{HOME}" in entries
+    assert IN_TAR not in entries
 
 
 def test_a_home_under_a_mount_is_left_alone():
-    for target in ("/home/work", "/home"):
-        assert "home/work" not in _entries(_facts(), [target])
-    assert "home/work" in _entries(_facts(), ["/home/worker"])
+    for target in (HOME, "/home"):
+        assert IN_TAR not in _entries(_facts(), [target])
+    assert IN_TAR in _entries(_facts(), ["/home/worker"])
 
 
-def _users_ssh(entries, home="home/work"):
+def _users_ssh(entries, home=IN_TAR):
     """Return what lies in ~/.ssh: the text of a file, the target of a link, and None for the directory itself."""
     start = f"{home}/.ssh"
     return {
@@ -110,23 +113,23 @@ NEW_SSH = {
 def test_a_home_without_ssh_files_gets_them_and_the_key_stays_in_memory():
     entries = _entries(_facts())
     assert _users_ssh(entries) == NEW_SSH
-    directory, known_hosts = entries["home/work/.ssh"][0], entries["home/work/.ssh/known_hosts"][0]
+    directory, known_hosts = entries[f"{IN_TAR}/.ssh"][0], entries[f"{IN_TAR}/.ssh/known_hosts"][0]
     assert (directory.mode, directory.uid, known_hosts.uid, known_hosts.gid) == (0o700, 1000, 1000, 1000)
-    assert _users_ssh(_entries(_facts(**{"/home/work": LINK})), "var/home/work") == NEW_SSH
+    assert _users_ssh(_entries(_facts(**{HOME: LINK})), f"var{HOME}") == NEW_SSH
 
 
 def test_ssh_files_of_the_image_stay_and_its_known_hosts_lose_those_of_an_earlier_session():
-    theirs = {"/home/work": DIRECTORY, "/home/work/.ssh": DIRECTORY, "/home/work/.ssh/config": FILE}
-    facts = _facts(**theirs, **{"/home/work/.ssh/id_ed25519": FILE})
+    theirs = {HOME: DIRECTORY, f"{HOME}/.ssh": DIRECTORY, f"{HOME}/.ssh/config": FILE}
+    facts = _facts(**theirs, **{f"{HOME}/.ssh/id_ed25519": FILE})
     facts = facts._replace(known_hosts="git.example ssh-rsa X\nmain1 ssh-ed25519 OLD\n")
     assert _users_ssh(_entries(facts)) == {"known_hosts": OURS + "git.example ssh-rsa X\n"}
-    assert _users_ssh(_entries(_facts(**{**theirs, "/home/work/.ssh": LINK}))) == {}
+    assert _users_ssh(_entries(_facts(**{**theirs, f"{HOME}/.ssh": LINK}))) == {}
 
 
 def test_ssh_files_are_put_into_no_folder_that_is_mounted():
-    for target in ("/home/work", "/home", "/home/work/.ssh", "/home/work/.ssh/keys"):
+    for target in (HOME, "/home", f"{HOME}/.ssh", f"{HOME}/.ssh/keys"):
         assert _users_ssh(_entries(_facts(), [target])) == {}
-    assert _users_ssh(_entries(_facts(), ["/home/work/.sshd", "/home/work/data"])) == NEW_SSH
+    assert _users_ssh(_entries(_facts(), [f"{HOME}/.sshd", f"{HOME}/data"])) == NEW_SSH
 
 
 def test_directories_that_exist_are_not_named():

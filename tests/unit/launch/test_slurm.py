@@ -137,9 +137,9 @@ def test_a_path_begins_where_the_command_does():
 
 def test_only_kernels_that_run_the_command_have_files():
     session = logging(output="logs/%N", cluster_size=2)
-    assert (files(session, 0), files(session, 1)) == ({"output": "/home/work/logs/main1"}, {})
+    assert (files(session, 0), files(session, 1)) == ({"output": f"{HOME}/logs/main1"}, {})
     session = logging(output="logs/%N", cluster_size=2, run_on="all")
-    assert files(session, 1) == {"output": "/home/work/logs/sub1"}
+    assert files(session, 1) == {"output": f"{HOME}/logs/sub1"}
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20))
@@ -147,7 +147,7 @@ def test_no_owners_name_leads_out_of_the_folder(owner):
     session = placed_on(
         make_session(name="train", owner=owner, command="true", mounts=["logs"], output="logs/%u.x"), "a1"
     )
-    assert files(session)["output"].startswith("/home/work/logs/")
+    assert files(session)["output"].startswith(f"{HOME}/logs/")
     assert files(session)["output"].count("/") == 4
 
 

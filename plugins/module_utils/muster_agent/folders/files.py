@@ -202,6 +202,7 @@ def _write(folder: Opened, request: Request, content: IO[bytes], answer: IO[byte
             else:
                 _rename(draft, name, above, above)
         except BaseException:
+            # Also of an interrupt, which is no Exception: no draft stays behind. Raised again.
             with suppress(OSError):
                 os.unlink(draft, dir_fd=above)
             raise
