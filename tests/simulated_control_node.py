@@ -73,6 +73,7 @@ class ControlNode:
         self.wrongly_removed: list[Container] = []
         self.wrongly_released: list[Container] = []
         self._kernels_made: dict[tuple[str, int], set[str]] = {}
+        self._under_way = 0
 
     def open(self) -> None:
         self.store = CrashingStore(f"sqlite:///{self.directory / 'muster.db'}")
@@ -124,9 +125,9 @@ class ControlNode:
         return self.worker.work
 
     def go_on(self) -> None:
-        """Work until nothing more follows from the answers so far."""
+        """Work until nothing more follows, and all visits and pulls that are under way hang."""
         self.worker.decide()
-        while not self.inbox.empty():
+        while self._more_follows():
             facts = []
             while not self.inbox.empty():
                 facts.append(self.inbox.get())
@@ -146,9 +147,30 @@ class ControlNode:
     def _start(self, run: Callable[[], None]) -> None:
         """Visit in a thread if an agent hangs, otherwise at once, so that tests need no waiting."""
         if any(agent.hangs or agent.pull_hangs for agent in self.gateway.agents.values()):
-            Thread(target=run, daemon=True).start()
+            with self.gateway.stirred:
+                self._under_way += 1
+            Thread(target=self._in_thread, args=(run,), daemon=True).start()
         else:
             run()
+
+    def _in_thread(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        finally:
+            with self.gateway.stirred:
+                self._under_way -= 1
+                self.gateway.stirred.notify_all()
+
+    def _more_follows(self) -> bool:
+        """Wait until a thread has answered or all of them hang. Return whether there is an answer."""
+
+        def is_settled() -> bool:
+            hanging = 0 if self.gateway.let_go.is_set() else self.gateway.hanging
+            return not self.inbox.empty() or self._under_way == hanging
+
+        with self.gateway.stirred:
+            assert self.gateway.stirred.wait_for(is_settled, timeout=30), "a visit neither ends nor hangs"
+        return not self.inbox.empty()
 
     def _made(self, container: Container) -> None:
         self._kernels_made.setdefault((container.session_id, container.generation), set()).add(container.kernel_id)

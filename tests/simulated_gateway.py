@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Collection, Mapping
-from threading import Event
+from threading import Condition, Event
 from typing import Any
 
 from muster.ansible_gateway.gateway import read_visit
@@ -34,6 +34,8 @@ class SimulatedGateway:
         self.meanwhile: Callable[[], None] = lambda: None
         self.pulled: list[tuple[str, str]] = []
         self.let_go = Event()
+        self.hanging = 0
+        self.stirred = Condition()
 
     def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
         if self.fails:
@@ -71,7 +73,7 @@ class SimulatedGateway:
         progressed(1, 2)
         self.meanwhile()
         if host.pull_hangs:
-            self.let_go.wait(30)
+            self._hang()
         if host.pull_fails:
             raise host.pull_fails
         if host.lists_what_it_pulled:
@@ -81,9 +83,18 @@ class SimulatedGateway:
     def _hanging_last(self, agents: list[SimulatedAgent]) -> Any:
         for agent in sorted(agents, key=lambda agent: agent.hangs):
             if agent.hangs:
-                self.let_go.wait(30)
+                self._hang()
             agent.visits += 1
             yield agent
+
+    def _hang(self) -> None:
+        """Wait until the test lets go, and say meanwhile that this thread hangs."""
+        with self.stirred:
+            self.hanging += 1
+            self.stirred.notify_all()
+        self.let_go.wait(30)
+        with self.stirred:
+            self.hanging -= 1
 
     def _report(self, agent: SimulatedAgent) -> dict[str, Any]:
         report = agent.report()
