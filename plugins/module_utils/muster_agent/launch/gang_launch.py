@@ -197,7 +197,7 @@ class GangLaunch:
         give_up_at = time.monotonic() + manifest.start_timeout_s
         self._start(kernel, container_id, give_up_at)
         self._check_mounts(kernel, container_id, [staged[mount["folder"]] for mount in kernel.spec["mounts"]])
-        self._sshds.until_it_greets(kernel, container_id, give_up_at)
+        self._sshds.until_it_listens(kernel, container_id, give_up_at)
 
     def _staged_folders(self, kernel: Kernel, folders: dict[str, str]) -> dict[str, StagedFolder]:
         try:
@@ -271,7 +271,7 @@ class GangLaunch:
 
     def _await_present(self, kernel: Kernel, seen: names.SeenContainer) -> None:
         if not self._is_released(kernel):
-            self._sshds.until_it_greets(kernel, seen.id, time.monotonic() + self._manifest.start_timeout_s)
+            self._sshds.until_it_listens(kernel, seen.id, time.monotonic() + self._manifest.start_timeout_s)
 
     def _check_not_given_up(self) -> None:
         if self._given_up.is_set():
