@@ -12,7 +12,7 @@ import tarfile
 import threading
 import urllib.parse
 from base64 import b64decode
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,6 +75,15 @@ class EngineApi:
             if self._facts is None:
                 self._facts = self.info()
             return self._facts
+
+    def expect_facts(self) -> None:
+        """Begin to read the facts, so that `facts` has them sooner. Whatever goes wrong, `facts` tries again."""
+
+        def read() -> None:
+            with suppress(EngineError):
+                self.facts()
+
+        threading.Thread(target=read, daemon=True).start()
 
     def image(self, reference: str) -> dict[str, Any]:
         """Raise EngineError 404 for what no image can be called: its path would be another of the engine's."""
