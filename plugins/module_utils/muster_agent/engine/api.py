@@ -28,6 +28,7 @@ REQUEST_TIMEOUT_S = 120
 _MOST_OF_A_NAME = 80
 _MOST_OF_AN_ERROR = 64 << 10
 _MOST_OF_A_FILE = 4 << 20
+_MOST_OF_AN_ENTRY = 128 << 10
 # A reference or an id, with neither an empty part nor one of dots alone, which would lead elsewhere.
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(:[A-Za-z0-9_.-]+)?"
 _IMAGE_NAME = re.compile(rf"{_PART}(/{_PART})*(@[a-z0-9+._-]+:[0-9a-f]+)?")
@@ -186,6 +187,21 @@ class EngineApi:
             if error.status == 404:
                 return None
             raise
+
+    def folder_entry(self, container_id: str, path: str) -> tarfile.TarInfo | None:
+        """Return what the engine's archive of a directory says of the directory itself; None if it says nothing."""
+        try:
+            with self._request("GET", f"/containers/{container_id}/archive", {"path": path}) as response:
+                beginning = response.read(_MOST_OF_AN_ENTRY)
+        except EngineError as error:
+            if error.status == 404:
+                return None
+            raise
+        try:
+            with tarfile.open(fileobj=io.BytesIO(beginning), mode="r:") as archive:
+                return archive.next()
+        except tarfile.TarError:
+            return None
 
     def put_archive(self, container_id: str, tar_bytes: bytes) -> None:
         """Unpack a tar at the container's root."""
