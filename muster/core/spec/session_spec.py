@@ -26,6 +26,7 @@ from muster.core.values.errors import FieldError
 from muster.core.values.slots import Slots
 
 MAX_TASKS = 100_000
+MAX_TASKS_PER_KERNEL = 1000
 MAX_MOUNTS = 100
 MAX_SCRIPT_BYTES = 1 << 20
 MAX_KEY_BYTES = 64 << 10
@@ -145,6 +146,13 @@ class SessionSpec(
         description="processes that `muster-run` starts, over all kernels; one in each if not given",
         json_schema_extra=flag("--tasks", metavar="N"),
     )
+    tasks_per_kernel: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TASKS_PER_KERNEL,
+        description="processes that `muster-run` starts in each kernel, however many there are",
+        json_schema_extra=flag("--tasks-per-kernel", metavar="N"),
+    )
     slurm_env: bool = Field(
         default=False,
         description="set SLURM_JOB_ID, SLURM_PROCID, …, and provide srun; the default for scripts with #SBATCH lines",
@@ -211,7 +219,7 @@ class SessionSpec(
         command, size = {"type", "command", "script"}, {"roles", "cluster_size"}
         yield command, self._command_errors()
         yield size, self._size_errors()
-        yield {"tasks", *size}, self._task_errors()
+        yield {"tasks", "tasks_per_kernel", *size}, self._task_errors()
         yield {"cpu", "mem", "shm", "gpu", "fgpu", *size}, self._resource_errors()
         classes = {"fgpu_limit", "best_effort"}
         yield {"gpu", "fgpu", *classes, *size}, self._class_errors(role.slots for role in self.kernel_roles())
@@ -262,6 +270,8 @@ class SessionSpec(
 
     def _task_errors(self) -> Iterator[FieldError]:
         kernels = self.sizes[1]
+        if self.tasks is not None and self.tasks_per_kernel is not None:
+            yield FieldError("tasks", "tasks and tasks_per_kernel are both given", "give one of them")
         if self.tasks is not None and self.tasks < kernels <= MAX_KERNELS:
             yield FieldError(
                 "tasks", f"{self.tasks} are less than the session's kernels, {kernels}", f"write {kernels} or more"

@@ -93,6 +93,14 @@ def test_every_task_is_in_one_kernel_and_none_has_more_than_one_more(kernels, mo
     assert found == sorted(found, reverse=True)
 
 
+@pytest.mark.parametrize("kernels", [2, 3])
+def test_tasks_of_each_kernel_follow_however_many_it_was_given(kernels):
+    session = running(cluster_size=kernels, tasks_per_kernel=4, slurm_env=True)
+    assert tasks_of_kernels(session) == [4] * kernels
+    found = slurm_variables(session)
+    assert (found["SLURM_NTASKS"], found["SLURM_NTASKS_PER_NODE"]) == (str(4 * kernels), "4")
+
+
 def test_the_page_documents_each_variable_that_is_set():
     documented = set(re.findall(r"`(SLURM[A-Z_]+)`", PAGE.read_text(encoding="utf-8")))
     session = running(cluster_size=2, gpu=1, array="0-1", array_id=new_id(7), array_index=1)

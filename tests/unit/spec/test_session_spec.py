@@ -149,6 +149,8 @@ def test_each_error_names_its_field_and_its_remedy(field):
         ({"cluster_size": "2-8", "roles": ["ps:2"]}, "cluster_size", "begin it at 3 or more"),
         ({"cluster_size": "3-8", "roles": ["sub:2"]}, "cluster_size", "raise sub's replicas"),
         ({"cluster_size": "2-8", "tasks": 4}, "tasks", "write 8 or more"),
+        ({"tasks": 4, "tasks_per_kernel": 4}, "tasks", "give one of them"),
+        ({"tasks_per_kernel": 0}, "tasks_per_kernel", "1 or more"),
         ({"cluster_size": 2, "roles": ["ps:2"]}, "cluster_size", "make it 3 or more"),
         ({"cluster_size": 5, "roles": ["sub:2"]}, "cluster_size", "raise sub's replicas"),
         ({"roles": ["ps:600", "worker:600"]}, "roles", "1000 at the most"),
