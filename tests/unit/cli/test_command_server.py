@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from muster.cli import command_client, command_server
 from muster.cli.command_client import ACCEPTED, server_address
+from muster.cli.command_server import Interrupts, obey
 from tests.command_line import muster
 from tests.unit.cli.test_imports import CHECKS, DATABASE, PROGRAM
 from tests.waiting import eventually
@@ -172,6 +174,33 @@ def test_a_command_ends_with_its_caller(tmp_path, number):
         poll.register(writer, 0)
         assert poll.poll(PATIENCE_S * 1000) == [(writer, select.POLLERR)]
     assert muster("ls", "--json").json == []
+
+
+def test_ctrl_c_that_comes_just_before_a_system_call_is_repeated(monkeypatch):
+    """The main thread does not know of the first signal, and gets one KeyboardInterrupt for both."""
+    sent: list[int] = []
+    interrupts = Interrupts()
+
+    def send(_process: int, number: int) -> None:
+        sent.append(number)
+        if len(sent) == 2:
+            for _ in sent:
+                with suppress(KeyboardInterrupt):
+                    interrupts.handle(number, None)
+                    ignored.append(number)
+
+    ignored: list[int] = []
+    monkeypatch.setattr(os, "kill", send)
+    ours, theirs = socket.socketpair()
+    with ours:
+        thread = threading.Thread(target=obey, args=(ours, interrupts))
+        thread.start()
+        with theirs:
+            theirs.send(bytes([signal.SIGINT]))
+            wait_until(lambda: len(sent) == 2)
+        thread.join(PATIENCE_S)
+    assert sent == [signal.SIGINT, signal.SIGINT, signal.SIGTERM]
+    assert ignored == [signal.SIGINT]
 
 
 @contextmanager
