@@ -197,7 +197,7 @@ def test_ctrl_c_that_comes_just_before_a_system_call_is_repeated(monkeypatch):
         thread.start()
         with theirs:
             theirs.send(bytes([signal.SIGINT]))
-            wait_until(lambda: len(sent) == 2)
+            eventually(lambda: len(sent) == 2)
         thread.join(PATIENCE_S)
     assert sent == [signal.SIGINT, signal.SIGINT, signal.SIGTERM]
     assert ignored == [signal.SIGINT]
