@@ -4,7 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from muster.core.spec.session_spec import HOME, SessionSpec
+from muster.core.spec.mounts import HOME
+from muster.core.spec.session_spec import SessionSpec
 from tests.strategies.values import NOW, M, new_id, texts
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from muster.core.spec.mounts import HOME
 from muster.core.spec.sbatch_options import SbatchOption, sbatch_options
-from muster.core.spec.session_spec import HOME, SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.array import array_indexes
 from muster.core.values.errors import FieldError
 from muster.core.values.units import parse_duration

@@ -13,7 +13,8 @@ from muster.core.launch.slurm import job_number, tasks_of_kernels
 from muster.core.launch.startup_files import startup_files
 from muster.core.model.session import Session
 from muster.core.spec.errors import validated
-from muster.core.spec.session_spec import HOME, SessionSpec
+from muster.core.spec.mounts import HOME
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SpecError
 from tests.properties import examples
 from tests.strategies.sessions import make_session, placed_on

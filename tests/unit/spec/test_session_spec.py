@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from muster.cli.sessions.submit import submit
 from muster.core.model.session import kernel_count, kernels_of, spare_kernels_of
 from muster.core.spec.errors import validated
-from muster.core.spec.session_spec import HOME, MAX_KERNELS, MountSpec, RoleSpec, SessionSpec
+from muster.core.spec.mounts import HOME, MountSpec
+from muster.core.spec.roles import RoleSpec
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.values import MAX_KERNELS
 from muster.core.spec.written import written
 from muster.core.values.errors import SpecError
 from muster.core.values.units import format_bytes, format_duration, parse_bytes, parse_duration, parse_milli
