@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.control_node import SMALL, ControlNode
-from tests.lab.eventually import eventually
+from tests.waiting import eventually
 
 SAVES = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.1; done"
 GOES_ON = "trap 'echo saved' USR1; while :; do sleep 0.1; done"
