@@ -25,7 +25,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 240
 
-MEMORY = ("test_memory.py", "test_ways_around.py", "test_usage.py")
+MEMORY = ("test_memory.py", "test_ways_around.py", "test_kept_memory.py", "test_usage.py")
 LEASES = ("test_lease_table.py", "test_lease_turn.py", "test_lease.py", "test_lease_classes.py")
 LAUNCHES = ("test_launch.py", *LEASES)
 TESTS = {
@@ -33,7 +33,7 @@ TESTS = {
     "canary.c": ("test_canary.py",),
     "charge.c": MEMORY,
     "cuda_array.c": MEMORY,
-    "cuda_bindings.c": ("test_ways_around.py",),
+    "cuda_bindings.c": ("test_kept_memory.py",),
     "cuda_capture.c": ("test_launch.py",),
     "cuda_context.c": MEMORY,
     "cuda_device.c": ("test_memory.py", "test_ways_around.py", "test_launch.py"),
@@ -42,7 +42,7 @@ TESTS = {
     "cuda_lookup.c": ("test_lookup.py", "test_launch.py"),
     "cuda_memory.c": MEMORY,
     "cuda_pool.c": MEMORY,
-    "cuda_vmm.c": ("test_ways_around.py", "test_memory.py"),
+    "cuda_vmm.c": ("test_kept_memory.py", "test_memory.py", "test_ways_around.py"),
     "hooks.c": ("test_lookup.py",),
     "lease.c": LAUNCHES,
     "lease_file.c": ("test_lease.py",),
@@ -54,7 +54,7 @@ TESTS = {
     "pools.c": MEMORY,
     "process.c": ("test_usage.py", "test_lease.py"),
     "real.c": ("test_lookup.py",),
-    "shares.c": ("test_ways_around.py",),
+    "shares.c": ("test_kept_memory.py",),
     "usage.c": ("test_usage.py", "test_memory.py", "test_nvml.py"),
 }
 

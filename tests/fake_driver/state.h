@@ -116,7 +116,7 @@ void state_release(struct process *process, unsigned device, uint64_t bytes);
 bool state_reserve_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 void state_release_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 /* Moves memory of this process behind descriptors. Returns its number, or -1. */
-int state_export(struct state *state, unsigned device, uint64_t bytes);
+int state_export(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 /* Returns a new descriptor of it, or -1. */
 int state_export_open(int number);
 /* Returns the number of the memory behind a descriptor, which this process has from now on as well, or -1. */
