@@ -1,8 +1,30 @@
 /* Memory of the devices: what processes use of it, the limits of control groups, and what managed memory gives up. */
+#define _GNU_SOURCE
 #include "state.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+uint64_t state_inode(const char *directory)
+{
+    struct stat found = {0};
+    int file = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file < 0 || syscall(SYS_fstat, file, &found) != 0)
+        found.st_ino = 0;
+    close(file);
+    return found.st_ino;
+}
+
+void state_drop_limits(struct state *state)
+{
+    for (unsigned i = 0; i < MAX_LIMITS; i++)
+        if (state->limits[i].group[0] && state_inode(state->limits[i].group) != state->limits[i].inode)
+            memset(&state->limits[i], 0, sizeof state->limits[i]);
+}
 
 static bool is_within(const struct process *process, const struct limit *limit)
 {
