@@ -27,7 +27,13 @@ REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 240
 
 MEMORY = ("test_memory.py", "test_ways_around.py", "test_kept_memory.py", "test_usage.py")
-LEASES = ("test_lease_table.py", "test_lease_turn.py", "test_lease.py", "test_lease_classes.py")
+LEASES = (
+    "test_lease_table.py",
+    "test_lease_turn.py",
+    "test_lease_best_effort.py",
+    "test_lease.py",
+    "test_lease_classes.py",
+)
 LAUNCHES = ("test_launch.py", *LEASES)
 TESTS = {
     "allocations.c": MEMORY,
@@ -279,8 +285,12 @@ class Scratch:
         return self.directory / "native"
 
     def prepare(self) -> None:
-        for name in ("native", "tests/native", "tests/fake_driver", "bench"):
+        for name in ("native", "tests/native", "tests/fake_driver"):
             shutil.copytree(REPOSITORY / name, self.directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy2(REPOSITORY / "tests/__init__.py", self.directory / "tests")
+        # What these tests have of others, without the setting up of all tests.
+        for name in ("bench", "library", "muster", "plugins", "roles", "tests/modules"):
+            (self.directory / name).symlink_to(REPOSITORY / name)
         (self.directory / "tests/pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
         # A mutant may leave something unused; that is no reason not to try it.
         for path in (self.native / "Makefile", *(self.directory / "tests/native").glob("*.py")):

@@ -1,5 +1,6 @@
 """A machine's fake GPUs, and the fGPU libraries built to stand before them."""
 
+import ctypes
 import subprocess
 import textwrap
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ import pytest
 
 from tests.native.fake_driver import REPOSITORY, FakeDriver
 from tests.native.gpu_container import Container
+from tests.native.lease_process import load_steps
 from tests.native.virtual_clock import VirtualClock
 
 
@@ -85,3 +87,8 @@ def attack(fake_driver: FakeDriver, container: Container) -> Callable[..., tuple
         return answer.strip(), used
 
     return run
+
+
+@pytest.fixture(scope="session")
+def lease_steps(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return load_steps(tmp_path_factory.mktemp("steps"))
