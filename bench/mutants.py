@@ -287,10 +287,12 @@ class Scratch:
     def prepare(self) -> None:
         for name in ("native", "tests/native", "tests/fake_driver"):
             shutil.copytree(REPOSITORY / name, self.directory / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy2(REPOSITORY / "tests/__init__.py", self.directory / "tests")
         # What these tests have of others, without the setting up of all tests.
-        for name in ("bench", "library", "muster", "plugins", "roles", "tests/modules"):
-            (self.directory / name).symlink_to(REPOSITORY / name)
+        there = {"native", "tests", "fake_driver", "conftest.py", "__pycache__"}
+        for folder in ("", "tests"):
+            for path in (REPOSITORY / folder).iterdir():
+                if path.name not in there and not path.name.startswith("."):
+                    (self.directory / folder / path.name).symlink_to(path)
         (self.directory / "tests/pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
         # A mutant may leave something unused; that is no reason not to try it.
         for path in (self.native / "Makefile", *(self.directory / "tests/native").glob("*.py")):
