@@ -148,6 +148,8 @@ class _BrokeredBackend(_Methods):
         self.images = _Methods(line, "images", token.credential)
         self.secrets = _Methods(line, "secrets", token.credential)
         self.reservations = _Methods(line, "reservations", token.credential)
+        self.limits = _Methods(line, "limits", token.credential)
+        self.weights = _Methods(line, "weights", token.credential)
         self.tokens = _Methods(line, "tokens", token.credential)
         self.resources = _Methods(line, "resources", token.credential)
         self._requests = _Methods(line, "caller", token.credential)

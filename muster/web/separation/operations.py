@@ -20,6 +20,7 @@ from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.owned_tokens import OwnedTokens
 from muster.service.images.owned import OwnedImages
 from muster.service.local_backend import LocalBackend
+from muster.service.scheduler.administrators import AdministratorsLimits, AdministratorsWeights
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.live import LiveChanges
 from muster.web.separation.requests import CallerRequests, ServerRequests
@@ -187,6 +188,8 @@ OPERATIONS: Mapping[str, Operation] = {
         "reservations",
         (AdministratorsReservations.all, AdministratorsReservations.create, AdministratorsReservations.remove),
     ),
+    **_of("limits", (AdministratorsLimits.all, AdministratorsLimits.set, AdministratorsLimits.unset)),
+    **_of("weights", (AdministratorsWeights.all, AdministratorsWeights.set, AdministratorsWeights.unset)),
     **_of("tokens", (OwnedTokens.all, OwnedTokens.create, OwnedTokens.revoke)),
     **_of("images", (OwnedImages.all, OwnedImages.begin_commit, OwnedImages.commit_state, OwnedImages.named)),
     **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),
