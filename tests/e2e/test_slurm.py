@@ -10,7 +10,7 @@ import docker
 import pytest
 
 from muster.core.launch.slurm import job_number
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.control_node import SCRIPTS, SMALL, ControlNode
 
 SCRIPT = """#!/bin/sh
