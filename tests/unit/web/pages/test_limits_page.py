@@ -37,6 +37,10 @@ def test_a_limit_is_set_in_the_browser_changed_and_removed(browser, service, aud
     assert override.limit == Limit({"cpu": 500, "mem": 64 << 30}, {"sessions": 10})
     page = root.get("/limits?kind=user&name=ada").text
     assert "set by root" in page
+    part = root.get("/limits", headers=HTMX).text
+    assert "set by root" in part
+    assert "<form" in part
+    assert "<h1" not in part
     typed = re.search(r'<input id="running-mem"[^>]*value="([^"]*)"', page)
     assert typed is not None
     assert typed[1] == "64G"
