@@ -107,7 +107,8 @@ class ReserveRequest(BaseModel):
     reason: str = Field(default="", max_length=1000, pattern=_TEXT, description="shown to users who wait because of it")
 
 
-_Amount = Annotated[int | None, Field(ge=0, le=MOST_AMOUNT)]
+# Strictly: true is no amount.
+_Amount = Annotated[int | None, Field(strict=True, ge=0, le=MOST_AMOUNT)]
 
 
 class AmountsRequest(BaseModel):
@@ -134,7 +135,7 @@ class LimitRequest(BaseModel):
 class WeightRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    weight: float = Field(gt=0, le=MOST_WEIGHT, description="1 for users who are not named")
+    weight: float = Field(strict=True, gt=0, le=MOST_WEIGHT, description="1 for users who are not named")
 
 
 class TokenRequest(BaseModel):
