@@ -60,7 +60,7 @@ def _may_end(session: Session, now: float) -> bool:
 
     All sessions that run go through this in each turn, and hardly any ends.
     """
-    has_exited = any([kernel.exited for kernel in session.kernels])
+    has_exited = any(kernel.exited for kernel in session.kernels)
     return has_exited or (_time_is_up(session, now) or _has_to_leave(session, now)) is not None
 
 

@@ -27,6 +27,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import MusterError, SettingsError
+from muster.core.values.garbage import without_garbage_collection
 from muster.service.identity.owner_uids import with_uids
 from muster.service.queue.agent_sampling import AgentSampling
 from muster.service.queue.pulls import PullImage, PullRunner
@@ -138,8 +139,9 @@ class QueueWorker:
 
     def decide(self) -> None:
         """Take turns until nothing more follows: commit what is decided, and begin visits that make it so."""
-        while not self._take_turn():
-            continue
+        with without_garbage_collection():
+            while not self._take_turn():
+                continue
 
     def conclude(self) -> None:
         """Apply what follows for the sessions that are placed, without starting anything."""

@@ -85,9 +85,10 @@ class KnownSessions:
         if known.revision == revision:
             return known
         query = _NOT_ENDED if known.revision == _NOTHING_KNOWN else _NEWS
-        rows = connection.execute(query, {"known": known.revision}).mappings().all()
+        rows = connection.execute(query, {"known": known.revision}).all()
         waits = read_waits(connection)
-        changed = {session.id: session for session in self._reader.made_of(connection, rows, waits)}
+        made = self._reader.made_of(connection, rows, waits, of_all=query is _NOT_ENDED)
+        changed = {session.id: session for session in made}
         by_id = {**known.by_id, **changed}
         of_sessions = {**known.waits.of_sessions, **wait_ids(rows)}
         dependencies = dict(known.dependencies)

@@ -38,8 +38,7 @@ class KnownWaits:
         """
         # A whole queue goes through this in each pass: by the identity of waits, which sessions share.
         reasons = dict(new)
-        texts = {id(wait): wait for wait in reasons.values()}
-        texts = {key: _text(wait) for key, wait in texts.items()}
+        texts = {key: _text(wait) for key, wait in {id(wait): wait for wait in reasons.values()}.items()}
         counts = Counter(zip(map(id, reasons.values()), map(self.of_sessions.get, reasons), strict=True))
         rows = _rows_of(texts, counts)
         moves = {(key, row) for key, row in counts if row is None or rows.get(texts[key]) != row}
