@@ -33,8 +33,7 @@ def elastic_node(new_node: NewNode) -> ControlNode:
 
 def a_third(node: ControlNode) -> tuple[str, ...]:
     """Return flags for a kernel of which three fit, and no fourth."""
-    memory = node.run("agents", "--json").json()[0]["capacity"]["mem"]
-    return ("--cpu", "0.05", "--mem", str(memory * 2 // 7), "--shm", "16M")
+    return ("--cpu", "0.05", "--mem", str(node.memory() * 2 // 7), "--shm", "16M")
 
 
 def test_the_kernels_that_were_given_meet(elastic_node):
@@ -47,6 +46,21 @@ def test_the_kernels_that_were_given_meet(elastic_node):
     *lines, tf_config = node.run("logs", f"{name}:main1").out.splitlines()
     assert lines == ["0 of 3", "1 of 3", "2 of 3", "main1 sub1 sub2 3 main:1,sub:2 3"]
     assert [worker.split(":")[0] for worker in json.loads(tf_config)["cluster"]["worker"]] == ["main1", "sub1", "sub2"]
+
+
+def test_a_script_for_slurm_with_a_range_of_nodes_runs_its_tasks_on_those_it_was_given(elastic_node, tmp_path):
+    node = elastic_node
+    script = tmp_path / "range.sh"
+    lines = (
+        "#SBATCH -N 2-5 --ntasks-per-node=2",
+        "srun sh -c 'echo $SLURM_NODEID $SLURM_PROCID of $SLURM_NTASKS' | sort",
+    )
+    script.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    done = node.run("submit", str(script), *a_third(node), "--wait")
+    assert "without their effect" not in done.err
+    assert node.show("range")["size"] == "3 of 2-5"
+    said = node.run("logs", "range").out.splitlines()
+    assert said == ["0 0 of 6", "0 1 of 6", "1 2 of 6", "1 3 of 6", "2 4 of 6", "2 5 of 6"]
 
 
 def test_it_gets_what_others_leave_and_another_size_the_next_time(elastic_node):

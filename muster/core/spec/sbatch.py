@@ -10,10 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from muster.core.spec.mounts import HOME
 from muster.core.spec.sbatch_options import SbatchOption, sbatch_options
-from muster.core.spec.session_spec import HOME, SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.array import array_indexes
-from muster.core.values.errors import FieldError, SpecError
+from muster.core.values.errors import FieldError
 from muster.core.values.units import parse_duration
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -35,17 +36,20 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What a script's #SBATCH lines mean: fields of the spec, and options without effect as they were written."""
+    """What a script's #SBATCH lines mean: fields of the spec, and options without effect as they were written.
+
+    `errors` name the lines of what cannot be translated. The fields that it is about, `in_doubt`, have the line's text:
+    the spec refuses them, and checks nothing that follows from them.
+    """
 
     fields: Mapping[str, Any]
     without_effect: tuple[str, ...]
+    errors: tuple[FieldError, ...] = ()
+    in_doubt: frozenset[str] = frozenset()
 
 
 def translation(script: str, environment: Mapping[str, str]) -> Translation:
-    """Return the meaning of a script's #SBATCH lines; `environment` has the variables that --export may name.
-
-    Raises SpecError with every error, each with its line.
-    """
+    """Return the meaning of a script's #SBATCH lines; `environment` has the variables that --export may name."""
     options, errors = sbatch_options(script)
     draft = _Draft(options, environment, errors)
     draft.without_effect += [option.written for option in options.values() if not option.is_translated]
@@ -53,9 +57,8 @@ def translation(script: str, environment: Mapping[str, str]) -> Translation:
         if name in options:
             read(draft, options[name])
     draft.add_size()
-    if draft.errors:
-        raise SpecError(draft.errors)
-    return Translation(draft.fields, tuple(draft.without_effect))
+    fields = {**draft.fields, **draft.in_doubt}
+    return Translation(fields, tuple(draft.without_effect), tuple(draft.errors), frozenset(draft.in_doubt))
 
 
 def logs_outside_folders(values: Mapping[str, Any]) -> dict[str, str]:
@@ -78,44 +81,67 @@ class _Draft:
     fields: dict[str, Any] = field(default_factory=lambda: {"slurm_env": True})
     without_effect: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    nodes: tuple[int, int] | None = None
+    in_doubt: dict[str, str | None] = field(default_factory=dict)
 
     def refuse(self, option: SbatchOption, problem: str, remedy: str) -> None:
         self.errors.append(option.error(problem, remedy))
+        self.in_doubt[_FIELDS[option.name]] = option.value
 
     def note(self, option: SbatchOption, what: str) -> None:
         """Say in the warning that an option has another effect than in Slurm."""
         self.without_effect.append(f"{option.written}={option.value} ({what})")
 
     def add_size(self) -> None:
-        """Add the kernels, and what each is given: a kernel for each node, or for each task where no nodes are named.
-
-        What is given to each node needs all tasks in one kernel then.
-        """
-        nodes, tasks, per_node = (self.counts.get(name) for name in ("nodes", "ntasks", "ntasks-per-node"))
-        if nodes is not None and tasks is not None and tasks < nodes:
-            self.note(self.options["nodes"], f"{tasks}, one for each task")
-            nodes = tasks
-        if nodes is None and tasks is not None and per_node is not None:
-            nodes = -(-tasks // per_node)
-        elif nodes is None:
-            of_a_node = {"mem", "gpus-per-node", "gres"} & self.counts.keys()
-            nodes = 1 if tasks is None or of_a_node else tasks
-        tasks = nodes * (per_node or 1) if tasks is None else tasks
-        per_kernel = -(-tasks // nodes)
+        """Add the kernels, and what each is given: of a range of nodes, as the least of them need it."""
+        least, most = self._sizes()
+        tasks, per_node = (self.counts.get(name) for name in ("ntasks", "ntasks-per-node"))
+        per_kernel = (per_node or 1) if tasks is None else -(-tasks // least)
         cpus = per_kernel * self.counts.get("cpus-per-task", 1)
-        if nodes > 1:
-            self.fields |= {"cluster_size": nodes, "cluster_mode": "multi-node"}
-        if tasks != nodes:
+        if most > 1:
+            size = least if least == most else f"{least}-{most}"
+            self.fields |= {"cluster_size": size, "cluster_mode": "multi-node"}
+        if tasks is not None and not least == most == tasks:
             self.fields["tasks"] = tasks
+        elif tasks is None and per_kernel > 1:
+            self.fields["tasks_per_kernel"] = per_kernel
         self.fields["cpu"] = cpus
         if "mem" in self.counts:
             self.fields["mem"] = self.counts["mem"]
         elif "mem-per-cpu" in self.counts:
             self.fields["mem"] = self.counts["mem-per-cpu"] * cpus
-        self._add_gpus(nodes)
+        self._add_gpus(least)
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return the least and the most kernels: one for each node, or for each task where no nodes are named.
+
+        What is given to each node needs all tasks in one kernel then.
+        """
+        tasks, per_node = (self.counts.get(name) for name in ("ntasks", "ntasks-per-node"))
+        if self.nodes is None:
+            of_a_node = {"mem", "gpus-per-node", "gres"} & self.counts.keys()
+            if tasks is not None and per_node is not None:
+                tasks = -(-tasks // per_node)
+            elif tasks is None or of_a_node:
+                tasks = 1
+            return tasks, tasks
+        least, most = self.nodes
+        if tasks is not None:
+            if tasks < least:
+                self.note(self.options["nodes"], f"{tasks}, one for each task")
+            most = min(most, tasks)
+            least = min(most, max(least, -(-tasks // per_node)) if per_node and least < most else least)
+        if least < most and "gpus" in self.counts and self._gpus_of_each is None:
+            self.note(self.options["nodes"], f"{least}, among which the GPUs are divided")
+            most = least
+        return least, most
+
+    @property
+    def _gpus_of_each(self) -> int | None:
+        return self.counts.get("gpus-per-node", self.counts.get("gres"))
 
     def _add_gpus(self, nodes: int) -> None:
-        of_each = self.counts.get("gpus-per-node", self.counts.get("gres"))
+        of_each = self._gpus_of_each
         together = self.counts.get("gpus", 0)
         if of_each is not None:
             self.fields["gpu"] = of_each
@@ -149,11 +175,13 @@ def _count(draft: _Draft, option: SbatchOption) -> None:
 def _nodes(draft: _Draft, option: SbatchOption) -> None:
     match = _NODES.fullmatch(option.value or "")
     if match is None:
-        draft.refuse(option, f"{option.value!r} is no number of nodes", "write a number such as 4")
+        draft.refuse(option, f"{option.value!r} is no number of nodes", "write a number such as 4, or 2-8")
         return
-    draft.counts["nodes"] = int(match[1])
-    if match[2] not in {None, match[1]}:
-        draft.note(option, f"{match[1]}, since a session has one size")
+    least, most = int(match[1]), int(match[2] or match[1])
+    if most < least:
+        draft.refuse(option, f"the range {option.value} ends before it begins", "write its ends in order, as in 2-8")
+        return
+    draft.nodes = least, most
 
 
 def _memory(draft: _Draft, option: SbatchOption) -> None:
@@ -287,6 +315,26 @@ def _as(name: str) -> Callable[[_Draft, SbatchOption], None]:
     return read
 
 
+# The field of the spec that an option which can be refused is about.
+_FIELDS: Mapping[str, str] = {
+    "job-name": "name",
+    "nodes": "cluster_size",
+    "ntasks": "tasks",
+    "ntasks-per-node": "tasks_per_kernel",
+    "cpus-per-task": "cpu",
+    "mem": "mem",
+    "mem-per-cpu": "mem",
+    "gres": "gpu",
+    "gpus": "gpu",
+    "gpus-per-node": "gpu",
+    "time": "time_limit",
+    "array": "array",
+    "dependency": "after",
+    "begin": "begin",
+    "export": "env",
+    "chdir": "workdir",
+    "signal": "signal",
+}
 _READERS: Mapping[str, Callable[[_Draft, SbatchOption], None]] = {
     "job-name": _job_name,
     "nodes": _nodes,

@@ -3,7 +3,7 @@
 import io
 import tarfile
 
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.modules.agent_code import account_files
 
 IN_TAR = HOME.removeprefix("/")
@@ -20,7 +20,9 @@ ENVIRONMENT = {"SHELL": "/bin/sh", "PATH": "/my bin:/rt/bin"}
 
 
 def _facts(**paths):
-    return account_files.ImageFacts("root:x:0:0::/root:/bin/sh\n", "root:x:0:\n", "Host *\n", "", {**PATHS, **paths})
+    return account_files.ImageFacts(
+        "root:x:0:0::/root:/bin/sh\n", "root:x:0:\n", "Host *\n", "", {**PATHS, **paths}, {}
+    )
 
 
 def _entries(facts, mounts=(), links=(), tmpfs=()):

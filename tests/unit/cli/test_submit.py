@@ -377,7 +377,7 @@ def test_a_script_for_slurm_is_queued_with_what_its_lines_say(script):
     (session,) = answer.json
     spec = session["spec"]
     assert (session["name"], session["cluster_size"], session["type"]) == ("train", 2, "batch")
-    assert (spec["cpu"], spec["mem"], spec["tasks"], spec["slurm_env"]) == ("4000m", 2 << 30, 8, True)
+    assert (spec["cpu"], spec["mem"], spec["tasks_per_kernel"], spec["slurm_env"]) == ("4000m", 2 << 30, 4, True)
     assert (spec["script"], spec["output"]) == (SBATCH, "logs/%x-%j.out")
     (warning,) = answer.errors
     assert warning.startswith("muster: ")
@@ -414,8 +414,22 @@ def test_a_script_for_slurm_with_errors_names_their_lines_and_queues_nothing(scr
     answer = muster("submit", path)
     assert answer.code == 2
     nodes, limit = answer.errors
-    assert nodes == f"muster: {path}: line 2: --nodes: 'x' is no number of nodes; write a number such as 4"
+    assert nodes == f"muster: {path}: line 2: --nodes: 'x' is no number of nodes; write a number such as 4, or 2-8"
     assert limit.startswith(f"muster: {path}: line 4: --time: 'y' is not a span of time; write minutes")
+    assert nothing_queued()
+
+
+def test_errors_of_sbatch_lines_come_with_those_of_the_rest_and_without_what_follows_from_them(script):
+    path = script("#!/bin/sh\n#SBATCH --nodes=x --mem=lots\n#MUSTER --shm 4G --role ps:0\ntrue\n")
+    answer = muster("submit", path, "--cpu", "many", "--app", "nosuch")
+    assert answer.code == 2
+    assert [line.split("; ")[0] for line in answer.errors] == [
+        f"muster: {path}: line 2: --nodes: 'x' is no number of nodes",
+        f"muster: {path}: line 2: --mem: 'lots' is no amount of memory",
+        "muster: roles[0].replicas: '0' is too small",
+        "muster: cpu: 'many' is not a number",
+        "muster: apps[0]: there is no app 'nosuch'",
+    ]
     assert nothing_queued()
 
 
