@@ -41,8 +41,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.strategies.agents import observed
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from muster.core.agents.agent import Agent
@@ -55,6 +53,7 @@ from muster.core.scheduling.schedule import schedule
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.scheduler.plugins import load_order, load_placement
 from tests.simulated_hosts import host_of
+from tests.strategies.agents import observed
 
 NOW = 1_763_724_000.0
 _GIB = 1 << 30

@@ -1,8 +1,10 @@
 """Values of the core as rows, and back."""
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, fields, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from muster.contract.report import GpuReport, Report, stored_report
@@ -30,6 +32,14 @@ _NOT_AS_THEY_ARE = {
 }
 _SESSION_FIELDS = tuple(f.name for f in fields(Session) if f.name not in _NOT_AS_THEY_ARE)
 _KERNEL_FIELDS = tuple(f.name for f in fields(Kernel) if f.name not in {"slots", "allocation"})
+# In the order in which rows are read. What is JSON is read as text: most of it is empty, or was read before.
+_SESSION_REST = (
+    *("state", "step", "result", "progress", "stranded_on", "failed_on", "folders"),
+    *("spec", "wait_id"),
+)
+SESSION_COLUMNS = (*_SESSION_FIELDS, *_SESSION_REST)
+KERNEL_COLUMNS = (*_KERNEL_FIELDS, "slots", "allocation", "session_id")
+_STATES = {state.value: state for state in SessionState}
 
 Row = Mapping[Any, Any]
 _UNREADABLE = "its stored report cannot be read; it is observed again"
@@ -79,22 +89,27 @@ def progress_row(pulls: Iterable[PullProgress]) -> dict[str, Any]:
     return {"pulls": rows} if rows else {}
 
 
-def session_from(row: Row, kernel_rows: Iterable[Row], spec: SessionSpec, wait: Wait | None) -> Session:
-    kernels = tuple(_kernel_from(kernel) for kernel in kernel_rows)
+def session_from(
+    row: Sequence[Any], kernel_rows: Iterable[Sequence[Any]], spec: SessionSpec, wait: Wait | None
+) -> Session:
+    """Return the session of a row of SESSION_COLUMNS and its kernels' rows of KERNEL_COLUMNS, in rank order."""
+    kernels = tuple([_kernel_from(kernel) for kernel in kernel_rows])
+    values: dict[str, Any] = dict(zip(_SESSION_FIELDS, row, strict=False))
+    state, step, result, progress, stranded_on, failed_on, folders, *_ = row[len(_SESSION_FIELDS) :]
     size = len(kernels)
     if spec.is_elastic:
-        size = spec.sizes[0] if row["given"] is None else row["given"]
+        size = spec.sizes[0] if values["given"] is None else values["given"]
     return Session(
-        **{name: row[name] for name in _SESSION_FIELDS},
+        **values,
         spec=spec,
         wait=wait,
-        progress=_progress_from(row["progress"]),
-        stranded_on=tuple(row["stranded_on"]),
-        failed_on=tuple(row["failed_on"]),
-        folders=tuple(MountedFolder(**folder) for folder in row["folders"]),
-        state=SessionState(row["state"]),
-        step=LaunchStep(row["step"]) if row["step"] else None,
-        result=Result(row["result"]) if row["result"] else None,
+        progress=() if progress == "{}" else _progress_from(json.loads(progress)),
+        stranded_on=() if stranded_on == "[]" else tuple(json.loads(stranded_on)),
+        failed_on=() if failed_on == "[]" else tuple(json.loads(failed_on)),
+        folders=() if folders == "[]" else tuple(MountedFolder(**folder) for folder in json.loads(folders)),
+        state=_STATES[state],
+        step=LaunchStep(step) if step else None,
+        result=Result(result) if result else None,
         kernels=kernels[:size] if size < len(kernels) else kernels,
         spare=kernels[size:],
     )
@@ -177,12 +192,16 @@ def _gpu_record_from(column: Row) -> GpuRecord | None:
     return GpuRecord(column.get("boot_id"), symptoms, missing)
 
 
-def _kernel_from(row: Row) -> Kernel:
-    return Kernel(
-        **{name: row[name] for name in _KERNEL_FIELDS},
-        slots=Slots(**row["slots"]),
-        allocation=_allocation_from(row["allocation"]),
-    )
+def _kernel_from(row: Sequence[Any]) -> Kernel:
+    values: dict[str, Any] = dict(zip(_KERNEL_FIELDS, row, strict=False))
+    slots, allocation, _ = row[len(_KERNEL_FIELDS) :]
+    return Kernel(**values, slots=_slots_from(slots), allocation=_allocation_from(allocation))
+
+
+@lru_cache(maxsize=4096)
+def _slots_from(text: str) -> Slots:
+    """Return the slots; kernels that ask for the same share one value."""
+    return Slots(**json.loads(text))
 
 
 def _column(name: str, value: Any) -> tuple[str, object]:  # noqa: ANN401 - of any field
@@ -208,7 +227,8 @@ def _plain(value: object) -> object:
     return value.value if isinstance(value, StrEnum) else value
 
 
-def _allocation_from(value: Row | None) -> Allocation | None:
+def _allocation_from(text: str | None) -> Allocation | None:
+    value = None if text is None else json.loads(text)
     if value is None:
         return None
     shares = tuple(GpuShare(**share) for share in value["gpus"])

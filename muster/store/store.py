@@ -283,11 +283,11 @@ class Store:
         with reading(self._engine) as connection:
             numbers = values_of(connection, (*AGENT_COUNTERS, SESSION_REVISION))
             known = self._known_agents.read(connection, numbers)
-            active, waits = self._known_sessions.read(connection, numbers[SESSION_REVISION])
-            ended = self._known_sessions.ended(connection, active)
+            queue = self._known_sessions.read(connection, numbers[SESSION_REVISION])
+            ended = self._known_sessions.ended(connection, queue)
             reserved = reservations_after(connection, now)
-        self._waits = waits
-        return Snapshot(known, active, now, ended=ended, reservations=reserved)
+        self._waits = queue.waits
+        return Snapshot(known, queue.sessions, now, ended=ended, reservations=reserved)
 
     def ended_runs(self, after: float) -> dict[str, SessionRun]:
         """Return by session id the runs of sessions that ended later than that."""

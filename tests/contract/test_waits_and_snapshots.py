@@ -231,3 +231,15 @@ def test_waits_are_read_again_where_another_store_has_written_meanwhile(url, ope
     own.save_waits({one.id: busy(), two.id: busy()})
     assert in_order(own) == in_order(open_store(url))
     assert [session.held_by for session in in_order(own)] == ["eve", None]
+
+
+def test_a_snapshot_of_many_sessions_is_what_reading_each_by_its_id_gives(url, open_store):
+    own, other = open_store(url), open_store(url)
+    # More than are read by their ids at once.
+    many = [make_session(number, name=f"s-{number}", cluster_size=1 + number % 2) for number in range(1, 520)]
+    own.add([*many, placed_on(make_session(600, name="placed"), "a1")])
+    own.apply([transitions.end_by_user(many[0], "eve", NOW)])
+    found = other.snapshot(NOW).sessions
+    assert len(found) == len(many)
+    assert {session.id: session for session in found} == own.get([session.id for session in found])
+    assert all([kernel.rank for kernel in each.kernels] == [*range(len(each.kernels))] for each in found)

@@ -38,6 +38,8 @@ def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
         if session.state is not _S.RUNNING:
             continue
         reports = _since_launch(session, all_reports)
+        if not reports and not _may_end(session, snapshot.now):
+            continue
         reported = {k.id for k in session.kernels if k.allocation and k.allocation.agent_id in reports}
         findings = gpu_findings(session, reports, agents)
         seen = _with_gpu_problems(session, seen_kernels(session, reports), findings)
@@ -53,12 +55,23 @@ def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
     return events
 
 
+def _may_end(session: Session, now: float) -> bool:
+    """Return whether a session of which no agent reports may end: by what is recorded of it, or by the time.
+
+    All sessions that run go through this in each turn, and hardly any ends.
+    """
+    has_exited = any(kernel.exited for kernel in session.kernels)
+    return has_exited or (_time_is_up(session, now) or _has_to_leave(session, now)) is not None
+
+
 def _since_launch(session: Session, reports: Reports) -> Reports:
     """Return the reports that can know of the session's launch.
 
     An agent notes a manifest's generation before it acts. A worker that was asleep may record an older report when
     another one has launched the session: what is missing in that was not made yet.
     """
+    if not reports:
+        return reports
     placed = (agent_id for agent_id in session.agents if agent_id in reports)
     return {id_: reports[id_] for id_ in placed if (reports[id_].generation or 0) >= session.generation}
 

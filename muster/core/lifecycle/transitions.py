@@ -354,6 +354,8 @@ def lose(snapshot: Snapshot) -> list[Event]:
     or is queued again if it may be.
     """
     lost = {agent.id for agent in snapshot.agents if agent.state is AgentState.LOST}
+    if not lost:
+        return []
     events = []
     for session in snapshot.placed:
         gone = [agent_id for agent_id in session.agents if agent_id in lost]

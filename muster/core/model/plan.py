@@ -20,7 +20,10 @@ class Waits(Mapping[str, Wait]):
         self._queues = queues
 
     @cached_property
-    def _reasons(self) -> dict[str, Wait]:
+    def reasons(self) -> Mapping[str, Wait]:
+        """The waits without the sessions' own positions: one object for all that share it."""
+        if len(self._queues) == 1:
+            return self._queues[0]
         return {session_id: wait for queue in self._queues for session_id, wait in queue.items()}
 
     @cached_property
@@ -28,17 +31,13 @@ class Waits(Mapping[str, Wait]):
         return {session_id: number for queue in self._queues for number, session_id in enumerate(queue, start=1)}
 
     def __getitem__(self, session_id: str) -> Wait:
-        return replace(self._reasons[session_id], position=self._positions[session_id])
+        return replace(self.reasons[session_id], position=self._positions[session_id])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._reasons)
+        return iter(self.reasons)
 
     def __len__(self) -> int:
-        return len(self._reasons)
-
-    def reason(self, session_id: str) -> Wait:
-        """Return the wait without the session's own position: one object for all that share it."""
-        return self._reasons[session_id]
+        return len(self.reasons)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,6 @@ def committed(snapshot: Snapshot, plan: Plan) -> Snapshot:
     def after(session: Session) -> Session:
         if session.id in placed:
             return running(session, placed[session.id], snapshot.now)
-        return replace(session, wait=plan.waits.reason(session.id)) if session.id in plan.waits else session
+        return replace(session, wait=plan.waits.reasons[session.id]) if session.id in plan.waits else session
 
     return replace(snapshot, sessions=tuple(map(after, snapshot.sessions)))

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import is_
 
 from muster.core.agents.agent import Agent
@@ -64,11 +65,15 @@ class _Requests:
         return counts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Decided:
     snapshot: Snapshot
     plan: Plan
-    until: float
+
+    @cached_property
+    def until(self) -> float:
+        """When time alone makes a difference. It is worked out only once the next snapshot is otherwise the same."""
+        return _next_change(self.snapshot)
 
 
 class PassMemory:
@@ -86,14 +91,14 @@ class PassMemory:
     def plan(self, snapshot: Snapshot) -> Plan | None:
         """Return the last pass's plan where only the time differs, and does not matter yet."""
         before = self._decided
-        if before is None or not before.snapshot.now <= snapshot.now < before.until:
+        if before is None or before.snapshot.now > snapshot.now or not _is_the_same(before.snapshot, snapshot):
             return None
-        return before.plan if _is_the_same(before.snapshot, snapshot) else None
+        return before.plan if snapshot.now < before.until else None
 
     def decided(self, snapshot: Snapshot, plan: Plan) -> None:
         """Record a pass's plan. Call it after each pass."""
         idle = not plan.placements and not plan.preemptions
-        self._decided = _Decided(snapshot, plan, _next_change(snapshot)) if idle else None
+        self._decided = _Decided(snapshot, plan) if idle else None
 
     def impossible(self, group: str) -> dict[Gang, Wait | None]:
         """Return what is known of gangs that could never start, or could, on the agents of the last `state` call."""
@@ -141,7 +146,7 @@ class PassMemory:
 
 
 def _are_the_same(some: Sequence[object], others: Sequence[object]) -> bool:
-    return len(some) == len(others) and all(map(is_, some, others))
+    return some is others or (len(some) == len(others) and all(map(is_, some, others)))
 
 
 def _is_the_same(one: Snapshot, other: Snapshot) -> bool:

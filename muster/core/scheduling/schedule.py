@@ -1,8 +1,5 @@
 """`schedule(snapshot) -> Plan`: the whole decision, as a pure function."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from muster.core.model.plan import Plan, Waits
@@ -10,6 +7,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.group_pass import GroupPass
 from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.values.garbage import without_garbage_collection
 
 if TYPE_CHECKING:
     from muster.core.model.session import Session
@@ -33,7 +31,7 @@ def schedule(snapshot: Snapshot, memory: PassMemory | None = None, *, explains: 
     passes = [
         GroupPass(snapshot, group, queues[group], admission, memory, explains=explains) for group in sorted(queues)
     ]
-    with _no_garbage_collection():
+    with without_garbage_collection():
         for group_pass in passes:
             group_pass.work()
         # Limits hold across groups: what others may start with is not given away.
@@ -47,15 +45,3 @@ def schedule(snapshot: Snapshot, memory: PassMemory | None = None, *, explains: 
     )
     memory.decided(snapshot, plan)
     return plan
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Suspend garbage collection. A pass makes hardly any garbage and no cycles: a search would double its cost."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -192,8 +192,7 @@ class _Run:
                 self._start(placement)
             for preemption in plan.preemptions:
                 self._preempt(preemption)
-            for session_id in plan.waits:
-                reason = plan.waits.reason(session_id)
+            for session_id, reason in plan.waits.reasons.items():
                 if reason.code in HOPELESS:
                     self._lives[session_id] = replace(
                         self._lives[session_id], fate=Fate.NEVER, ended_at=None, reason=reason.message

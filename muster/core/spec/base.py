@@ -6,6 +6,7 @@ brings costs no session that is queued already.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
@@ -48,6 +49,7 @@ class SpecModel(BaseModel):
         return value
 
 
+@cache
 def _bounds_of(model: type[BaseModel], name: str) -> Bounds:
     field = model.model_fields[name]
     alternatives = (getattr(kind, "__metadata__", ()) for kind in getattr(field.annotation, "__args__", ()))

@@ -70,7 +70,7 @@ def _delayed(snapshot: Snapshot, drained: Snapshot) -> tuple[Session, ...]:
 def _starts(snapshot: Snapshot) -> dict[str, float]:
     """Return when each pending session starts, as far as it is known."""
     plan = schedule(snapshot)
-    waits = {session_id: plan.waits.reason(session_id).estimated_start for session_id in plan.waits}
+    waits = {session_id: wait.estimated_start for session_id, wait in plan.waits.reasons.items()}
     starts = {session_id: math.inf if start is None else start for session_id, start in waits.items()}
     return starts | {placement.session_id: snapshot.now for placement in plan.placements}
 

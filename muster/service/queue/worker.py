@@ -21,12 +21,13 @@ from muster.core.lifecycle.launch_usage import LaunchUsage
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event
 from muster.core.lifecycle.turn import Convergence, Observation, Turn, turn
-from muster.core.model.plan import Plan
+from muster.core.model.plan import Plan, Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import MusterError, SettingsError
+from muster.core.values.garbage import without_garbage_collection
 from muster.service.identity.owner_uids import with_uids
 from muster.service.queue.agent_sampling import AgentSampling
 from muster.service.queue.pulls import PullImage, PullRunner
@@ -105,6 +106,7 @@ class QueueWorker:
         self._visits = VisitRunner(shell.gateway, shell.start, send)
         self._pulls = PullRunner(shell.pull_image, shell.start, send)
         self._memory = PassMemory()
+        self._saved: Waits | None = None
         self._sampling = AgentSampling(shell.store)
         self._usage_sampling = UsageSampling(shell.store)
 
@@ -137,8 +139,9 @@ class QueueWorker:
 
     def decide(self) -> None:
         """Take turns until nothing more follows: commit what is decided, and begin visits that make it so."""
-        while not self._take_turn():
-            continue
+        with without_garbage_collection():
+            while not self._take_turn():
+                continue
 
     def conclude(self) -> None:
         """Apply what follows for the sessions that are placed, without starting anything."""
@@ -157,11 +160,15 @@ class QueueWorker:
         self._shell.store.save_launch_records(decided.records)
         self.ledger, self.snapshot = decided.ledger, decided.snapshot
         if decided.waits is not None:
-            waits = decided.waits
-            self._shell.store.save_waits({session_id: waits.reason(session_id) for session_id in waits})
-            self.work.waiting = len(decided.waits)
+            self._save_waits(decided.waits)
         self._begin(decided)
         return not decided.again
+
+    def _save_waits(self, waits: Waits) -> None:
+        if waits is not self._saved:
+            self._shell.store.save_waits(waits.reasons)
+            self._saved = waits
+        self.work.waiting = len(waits)
 
     def _plan(self, snapshot: Snapshot) -> Plan | None:
         if not self._shell.may_place():

@@ -1,7 +1,7 @@
 """The sessions of a snapshot as a store last read them: of a long queue, only what has changed is read again."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -20,12 +20,20 @@ _NEWS = SELECT.where(sessions.c.revision > sa.bindparam("known"))
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """The sessions that had not ended, and why they waited, as of a revision."""
+class KnownQueue:
+    """The sessions that had not ended as of a revision, by id and in a tuple, and why they waited.
 
-    sessions: Mapping[str, Session] = field(default_factory=dict)
+    `dependencies` holds those of pending sessions that have any, by the session's id.
+    """
+
+    by_id: Mapping[str, Session] = field(default_factory=dict)
     waits: KnownWaits = field(default_factory=KnownWaits)
     revision: int = _NOTHING_KNOWN
+    dependencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sessions: tuple[Session, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sessions", tuple(self.by_id.values()))
 
 
 class KnownSessions:
@@ -34,70 +42,79 @@ class KnownSessions:
     def __init__(self, reader: SessionReader) -> None:
         self._reader = reader
         self._lock = Lock()
-        self._known = _Known()
+        self._known = KnownQueue()
         self._ended: Mapping[str, Session] = {}
 
-    def read(self, connection: sa.Connection, revision: int) -> tuple[tuple[Session, ...], KnownWaits]:
-        """Return the sessions that have not ended, with their waits; the same values where nothing has changed.
+    def read(self, connection: sa.Connection, revision: int) -> KnownQueue:
+        """Return the sessions that have not ended; the same values where nothing has changed.
 
         `revision` is the value of SESSION_REVISION that this transaction sees.
         """
         with self._lock:
             # A later transaction's values are not as of this one's moment.
-            usable = self._known if self._known.revision <= revision else _Known()
+            usable = self._known if self._known.revision <= revision else KnownQueue()
             now = self._as_of(revision, usable, connection)
             if usable is self._known:
                 self._known = now
-        return tuple(now.sessions.values()), now.waits
+        return now
 
     def note_waits(self, changes: WaitChanges, written: KnownWaits, revision: int) -> None:
         """Know the waits that were just written with this revision, where nothing else can have changed before it."""
         with self._lock:
             known = self._known
-            ids = written.of_sessions.keys()
             if (
                 known.revision == revision - 1
                 and changes.before is known.waits
-                and known.waits.of_sessions.keys() <= ids <= known.sessions.keys()
-                and all(known.sessions[session_id].state is SessionState.PENDING for session_id in ids)
+                and not changes.gone
+                and all(_is_pending(known.by_id.get(session_id)) for session_id in changes.moved)
             ):
-                waits = {row: wait_from(json.loads(text)) for row, text in written.texts.items()}
-                renewed = {
-                    session_id: replace(known.sessions[session_id], wait=waits[row])
-                    for session_id, row in written.of_sessions.items()
-                    if known.sessions[session_id].wait != waits[row]
-                }
-                self._known = _Known({**known.sessions, **renewed}, written, revision)
+                rewritten = changes.rewritten
+                of_rewritten = [key for key, row in written.of_sessions.items() if row in rewritten]
+                renewed = _with_waits(known.by_id, {*changes.moved, *of_rewritten}, written)
+                self._known = replace(known, by_id={**known.by_id, **renewed}, waits=written, revision=revision)
 
-    def ended(self, connection: sa.Connection, active: Sequence[Session]) -> Mapping[str, Session]:
-        """Return by id the ended sessions that a pending one of the active ones depends on."""
-        pending = (session for session in active if session.state is SessionState.PENDING)
-        needed = {key for session in pending for key in session.spec.dependencies}
-        needed.difference_update(session.id for session in active)
+    def ended(self, connection: sa.Connection, queue: KnownQueue) -> Mapping[str, Session]:
+        """Return by id the ended sessions that a pending one depends on."""
+        needed = {key for keys in queue.dependencies.values() for key in keys} - queue.by_id.keys()
         # An ended session does not change any more.
         known = {key: session for key, session in self._ended.items() if key in needed}
         self._ended = known | self._reader.of_ids(connection, sorted(needed - known.keys()))
         return self._ended
 
-    def _as_of(self, revision: int, known: _Known, connection: sa.Connection) -> _Known:
+    def _as_of(self, revision: int, known: KnownQueue, connection: sa.Connection) -> KnownQueue:
         if known.revision == revision:
             return known
         query = _NOT_ENDED if known.revision == _NOTHING_KNOWN else _NEWS
-        rows = connection.execute(query, {"known": known.revision}).mappings().all()
+        rows = connection.execute(query, {"known": known.revision}).all()
         waits = read_waits(connection)
-        changed = self._reader.made_of(connection, rows, waits)
-        by_id = dict(known.sessions) | {session.id: session for session in changed}
-        of_sessions = dict(known.waits.of_sessions) | wait_ids(rows)
-        for session in changed:
+        made = self._reader.made_of(connection, rows, waits, of_all=query is _NOT_ENDED)
+        changed = {session.id: session for session in made}
+        by_id = {**known.by_id, **changed}
+        of_sessions = {**known.waits.of_sessions, **wait_ids(rows)}
+        dependencies = dict(known.dependencies)
+        for session in changed.values():
+            dependencies.pop(session.id, None)
+            if session.state is SessionState.PENDING and session.spec.dependencies:
+                dependencies[session.id] = session.spec.dependencies
             if session.state in FINAL:
                 del by_id[session.id]
             if session.state in FINAL or not session.wait:
                 of_sessions.pop(session.id, None)
         new = KnownWaits.of(waits, of_sessions)
         renewed = {number for number, text in new.texts.items() if known.waits.texts.get(number) != text}
-        # Those that were just read have theirs.
-        older = of_sessions.keys() - {session.id for session in changed}
-        by_id |= {
-            key: replace(by_id[key], wait=waits[of_sessions[key]]) for key in older if of_sessions[key] in renewed
-        }
-        return _Known(by_id, new, revision)
+        if renewed:
+            # Those that were just read have theirs.
+            older = (key for key, row in of_sessions.items() if row in renewed and key not in changed)
+            by_id |= {key: replace(by_id[key], wait=waits[of_sessions[key]]) for key in older}
+        return KnownQueue(by_id, new, revision, dependencies)
+
+
+def _is_pending(session: Session | None) -> bool:
+    return session is not None and session.state is SessionState.PENDING
+
+
+def _with_waits(by_id: Mapping[str, Session], ids: Iterable[str], written: KnownWaits) -> dict[str, Session]:
+    """Return these sessions with their waits, but for those whose wait is the same."""
+    waits = {row: wait_from(json.loads(text)) for row, text in written.texts.items()}
+    waiting = {session_id: waits[written.of_sessions[session_id]] for session_id in ids}
+    return {key: replace(by_id[key], wait=wait) for key, wait in waiting.items() if by_id[key].wait != wait}

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -36,70 +36,89 @@ class KnownWaits:
 
         A row goes on with whatever most of its sessions wait for now, so that they need no change themselves.
         """
-        members: dict[str, list[str]] = {}
-        texts: dict[int, str] = {}
-        for session_id, wait in new.items():
-            text = texts.get(id(wait)) or texts.setdefault(id(wait), _text(wait))
-            members.setdefault(text, []).append(session_id)
-        changes = WaitChanges(self, members, self._rows_of(members))
+        # A whole queue goes through this in each pass: by the identity of waits, which sessions share.
+        reasons = dict(new)
+        texts = {key: _text(wait) for key, wait in {id(wait): wait for wait in reasons.values()}.items()}
+        counts = Counter(zip(map(id, reasons.values()), map(self.of_sessions.get, reasons), strict=True))
+        rows = _rows_of(texts, counts)
+        moves = {(key, row) for key, row in counts if row is None or rows.get(texts[key]) != row}
+        moved = {
+            session_id: texts[id(wait)]
+            for session_id, wait in (reasons.items() if moves else ())
+            if (id(wait), self.of_sessions.get(session_id)) in moves
+        }
+        had = sum(count for (_, row), count in counts.items() if row is not None)
+        gone = self.of_sessions.keys() - reasons.keys() if had < len(self.of_sessions) else frozenset()
+        changes = WaitChanges(self, frozenset(texts.values()), rows, moved, gone)
         return changes if changes.needed else None
 
-    def _rows_of(self, members: Mapping[str, list[str]]) -> dict[str, int]:
-        """Return by text a row that its sessions have already; each row once."""
-        claims: list[tuple[int, int, str]] = []
-        for text, session_ids in members.items():
-            counts = Counter(map(self.of_sessions.get, session_ids))
-            claims += [(count, row, text) for row, count in counts.items() if row is not None]
-        chosen: dict[str, int] = {}
-        taken: set[int] = set()
-        for _, row, text in sorted(claims, reverse=True):
-            if text not in chosen and row not in taken:
-                chosen[text] = row
-                taken.add(row)
-        return chosen
+
+def _rows_of(texts: Mapping[int, str], counts: Mapping[tuple[int, int | None], int]) -> dict[str, int]:
+    """Return by text a row that its sessions have already; each row once.
+
+    `texts` are by the identity of the waits, `counts` says how many sessions with such a wait have which row.
+    """
+    by_text: Counter[tuple[int, str]] = Counter()
+    for (key, row), count in counts.items():
+        if row is not None:
+            by_text[row, texts[key]] += count
+    chosen: dict[str, int] = {}
+    taken: set[int] = set()
+    for _, row, text in sorted(((count, row, text) for (row, text), count in by_text.items()), reverse=True):
+        if text not in chosen and row not in taken:
+            chosen[text] = row
+            taken.add(row)
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
 class WaitChanges:
-    """The changed waits: `members` holds by text the sessions with that reason, `rows` each text's old or new row."""
+    """The changes of waits: `texts` are the new ones, `rows` holds those that go on in a row.
+
+    `moved` holds by session id the text of each whose row changes or is new, `gone` the sessions that had a row and
+    have no wait.
+    """
 
     before: KnownWaits
-    members: Mapping[str, list[str]]
+    texts: frozenset[str]
     rows: Mapping[str, int]
+    moved: Mapping[str, str]
+    gone: Collection[str]
 
     @property
     def needed(self) -> bool:
-        rows, before = self.rows, self.before
-        return (
-            len(rows) != len(self.members)
-            or any(before.texts.get(row) != text for text, row in rows.items())
-            or any(before.of_sessions.get(key) != rows[text] for text, keys in self.members.items() for key in keys)
-        )
+        return len(self.rows) != len(self.texts) or bool(self.moved) or bool(self.rewritten)
+
+    @property
+    def rewritten(self) -> frozenset[int]:
+        """Return the rows that go on with another text."""
+        return frozenset(row for text, row in self.rows.items() if self.before.texts.get(row) != text)
 
     def write(self, connection: sa.Connection, revision: int) -> KnownWaits:
         """Write the changes; sessions that are no longer pending are left as they are."""
         rows = dict(self.rows)
-        numberless = [text for text in self.members if text not in rows]
+        numberless = sorted(self.texts - rows.keys())
         if numberless:
             last = increment_counter(connection, _NUMBER, step=len(numberless))
             rows |= {text: last - place for place, text in enumerate(numberless)}
         changed = sorted((row, text) for text, row in rows.items() if self.before.texts.get(row) != text)
         upsert(connection, waits, [{"id": row, "wait": json.loads(text)} for row, text in changed])
-        of_sessions = {session_id: rows[text] for text, ids in self.members.items() for session_id in ids}
-        self._assign(connection, of_sessions, revision)
+        moved = {session_id: rows[text] for session_id, text in self.moved.items()}
+        _assign(connection, moved, revision)
         _remove(connection, sorted(set(self.before.texts) - set(rows.values())))
+        of_sessions = {**self.before.of_sessions, **moved}
+        for session_id in self.gone:
+            del of_sessions[session_id]
         return KnownWaits({row: text for text, row in rows.items()}, of_sessions)
 
-    def _assign(self, connection: sa.Connection, of_sessions: Mapping[str, int], revision: int) -> None:
-        others = [
-            {"session": session_id, "row": row}
-            for session_id, row in sorted(of_sessions.items())
-            if self.before.of_sessions.get(session_id) != row
-        ]
-        if others:
-            is_pending = sessions.c.state == SessionState.PENDING.value
-            statement = sa.update(sessions).where(sessions.c.id == sa.bindparam("session"), is_pending)
-            connection.execute(statement.values(wait_id=sa.bindparam("row"), revision=revision), others)
+
+def _assign(connection: sa.Connection, rows: Mapping[str, int], revision: int) -> None:
+    """Give sessions, by their ids, rows."""
+    if rows:
+        is_pending = sessions.c.state == SessionState.PENDING.value
+        statement = sa.update(sessions).where(sessions.c.id == sa.bindparam("session"), is_pending)
+        statement = statement.values(wait_id=sa.bindparam("row"), revision=revision)
+        connection.execute(statement, [{"session": session_id, "row": row} for session_id, row in sorted(rows.items())])
 
 
 def read_waits(connection: sa.Connection, rows: Iterable[int] | None = None) -> dict[int, Wait]:
