@@ -20,9 +20,8 @@ from muster.cli.command_client import ACCEPTED, server_address
 from muster.cli.command_server import Interrupts, obey
 from tests.command_line import muster
 from tests.unit.cli.test_imports import CHECKS, DATABASE, PROGRAM
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
-PATIENCE_S = 60
 # A client that gets no answer within a second runs the command itself, and a busy machine may take longer.
 PATIENT_PROGRAM = f"""
 from muster.cli import command_client
@@ -294,5 +293,5 @@ threading.Thread(target=lambda: (time.sleep(0.2), Path({str(tmp_path / "done")!r
 finish_threads()
 os._exit(0)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
     assert (tmp_path / "done").exists()
