@@ -191,7 +191,7 @@ def test_a_head_in_drops_has_no_more_time_than_one_that_stops(connect):
 def test_a_second_request_has_a_time_of_its_own(connect):
     # The first two are whole in time however busy this machine is.
     class HastyInTheEnd(ImpatientHttp):
-        HEAD_TIMEOUT_S = 600
+        HEAD_TIMEOUT_S = 600.0
 
     client = connect(greet, HastyInTheEnd)
     request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
