@@ -1,6 +1,6 @@
 """Draws of single values that cost little: Hypothesis keeps a record of each, with its place in the draws around it.
 
-Shrinking knows each value without that record, which was an eighth of the CPU of properties.
+Shrinking knows each value without that record, which was a sixth of the CPU of properties.
 """
 
 from typing import Any
@@ -19,8 +19,8 @@ _SINGLE = frozenset({BooleansStrategy, IntegersStrategy, SampledFromStrategy})
 _draw = ConjectureData.draw
 
 
-class _NobodysNumbers:
-    """Random numbers that nobody draws from: they have no state to look at before and after each example."""
+class _UnusedRandom:
+    """A source of random numbers without a state to compare before and after each example."""
 
     @staticmethod
     def getstate() -> None: ...
@@ -31,7 +31,7 @@ def draw_leanly() -> None:
     patch = pytest.MonkeyPatch()
     patch.setattr(ConjectureData, "draw", _lean_draw)
     # Python's global random numbers, as NumPy's in tests/properties.py: nothing draws from them (ruff's S311).
-    patch.setattr(control, "random", _NobodysNumbers)
+    patch.setattr(control, "random", _UnusedRandom)
     entropy.RANDOMS_TO_MANAGE.clear()
 
 
