@@ -1,7 +1,10 @@
 """A database that is made once; Hypothesis' profile is loaded here, before any property is defined."""
 
 import gc
+import os
+import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +14,18 @@ import tests.properties  # noqa: F401 - loads the profile
 from muster.store.store import Store
 from tests.kept_strategies import keep_strategies
 from tests.lean_coverage import traced_at_first
+from tests.lean_draws import draw_leanly
 from tests.shared_statements import share_compiled_statements
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and with them each program that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# A version manager's `python3` is a shell script, which takes longer than what agents' programs do here.
+_python = shutil.which("python3")
+if _python and Path(_python).read_bytes().startswith(b"#!"):
+    os.environ["PATH"] = f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}"
 share_compiled_statements()
 keep_strategies()
+draw_leanly()
 # Nearly all that is made from here to the end of the collection stays: searching it took a third of the collection.
 gc.disable()
 

@@ -32,7 +32,7 @@ def eventually(reached: Callable[[], object], daemon: ForkedMuster, log: Path) -
 def daemon(directory: Path, **settings: object) -> Iterator[tuple[ForkedMuster, Path]]:
     """Yield the daemon of a cluster with one agent, whose address nothing answers at."""
     (directory / "state").mkdir(mode=0o700, exist_ok=True)
-    config = write_settings(directory, {"observe_interval_s": 1, **settings})
+    config = write_settings(directory, {"observe_interval_s": 600, **settings})
     host = "far ansible_host=127.0.0.1 ansible_port=1 ansible_ssh_common_args='-o ConnectTimeout=1'"
     (directory / "inventory").write_text(f"[agents]\n{host}\n")
     log = directory / "daemon.log"
@@ -126,8 +126,8 @@ def test_a_full_disk_is_said_once_and_work_goes_on_when_there_is_room_again(empt
         assert len(store.search()) == 399
         assert not any(session.wait for session in store.search())
         is_full.unlink()
-        eventually(lambda: all(session.wait for session in store.search()), running, log)
         eventually(lambda: "worked again" in log.read_text(), running, log)
+        eventually(lambda: all(session.wait for session in store.search()), running, log)
     finally:
         store.close()
         forked.__exit__(None, None, None)

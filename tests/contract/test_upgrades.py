@@ -1,7 +1,10 @@
 """A database of each earlier migration, with rows in every table, is upgraded without loss."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
@@ -17,9 +20,13 @@ from muster.store.rows import agent_row, kernel_rows, session_row
 from muster.store.sessions.waits import wait_row
 from muster.store.store import Store
 from tests.command_line import muster, write_settings
+from tests.contract.conftest import KINDS
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
+
+if TYPE_CHECKING:
+    from tests.contract.postgresql_server import PostgresqlServer
 
 S = SessionState
 RUNS = placed_on(make_session(1, cluster_size=2), "a1")
@@ -38,6 +45,51 @@ REFERENCES = {"session_id": RUNS.id, "token_name": "x", "folder_id": "x"}
 CHANGED = {"sessions": {"wait", "wait_id"}, "agents": {"report", "inventory"}, "alembic_version": {"version_num"}}
 
 _newest: dict[str, list[sa.Table]] = {}
+
+
+@dataclass
+class _Ladder:
+    """Empty databases, one of each kind, that are upgraded step by step and copied at each.
+
+    To make each copy from nothing would be a third of the CPU of these tests.
+    """
+
+    directory: Path
+    at: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def climb(self, kind: str, revision: str, new: Callable[[], str]) -> str:
+        """Return the url of the kind's database, which is at the revision now. `new` makes one without tables."""
+        reached, url = self.at.get(kind, ("", ""))
+        if not reached or reached > revision:
+            url = new()
+        if reached != revision:
+            engine = new_engine(url)
+            with engine.begin() as connection:
+                command.upgrade(config(connection), revision)
+            engine.dispose()
+            self.at[kind] = (revision, url)
+        return url
+
+
+@pytest.fixture(scope="session")
+def ladder(tmp_path_factory: pytest.TempPathFactory) -> _Ladder:
+    return _Ladder(tmp_path_factory.mktemp("ladder"))
+
+
+@pytest.fixture(params=KINDS)
+def database_at(request: pytest.FixtureRequest, ladder: _Ladder, tmp_path: Path) -> Callable[[str], str]:
+    """Makes a database of the test's own that has the tables of a revision and no row. Return its url."""
+
+    def make(revision: str) -> str:
+        if request.param == "sqlite":
+            made = ladder.climb("sqlite", revision, lambda: f"sqlite:///{ladder.directory / f'{revision}.db'}")
+            shutil.copy(made.removeprefix("sqlite:///"), tmp_path / "muster.db")
+            return f"sqlite:///{tmp_path / 'muster.db'}"
+        server: PostgresqlServer = request.getfixturevalue("server")
+        made = ladder.climb("postgresql", revision, lambda: server.url(server.new_database()))
+        return server.url(server.new_database(made.rpartition("/")[2]))
+
+    return make
 
 
 def config(connection: sa.Connection) -> Config:
@@ -104,18 +156,18 @@ def kept(name: str, table: sa.Table, rows: list[dict[str, Any]], others: sa.Tabl
 
 
 @pytest.mark.parametrize("revision", sorted(earlier_revisions()))
-def test_nothing_that_a_table_held_is_lost_and_a_control_node_goes_on_with_it(revision, new_url, open_store):
-    engine = new_engine(new_url)
+def test_nothing_that_a_table_held_is_lost_and_a_control_node_goes_on_with_it(revision, database_at, open_store):
+    url = database_at(revision)
+    engine = new_engine(url)
     with engine.begin() as connection:
-        command.upgrade(config(connection), revision)
         tables = tables_of(connection)
         for table in tables:
             if table.name != "alembic_version":
                 connection.execute(sa.insert(table), rows_of(table))
         before = content(connection, tables)
     engine.dispose()
-    store = open_store(new_url)
-    engine = new_engine(new_url)
+    store = open_store(url)
+    engine = new_engine(url)
     with engine.connect() as connection:
         after = content(connection, newest_tables(connection))
     engine.dispose()

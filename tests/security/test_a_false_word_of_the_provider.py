@@ -82,7 +82,7 @@ def provider() -> Iterator[FalseProvider]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     false.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=[0.02])
     thread.start()
     yield false
     server.shutdown()

@@ -26,6 +26,7 @@ from tests.modules.agent_code import agent_manifest
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import fake_key_pair
+from tests.waiting import PATIENCE_S, eventually
 
 TEXT = "x" * 1000
 MIB = "x" * (1 << 20)
@@ -124,7 +125,7 @@ class Agents:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         self.began.release()
-        assert self.may_answer.wait(30)
+        assert self.may_answer.wait(PATIENCE_S)
         self.at_once -= 1
         states = [
             FolderState(path=f.path, exists=True, used_bytes=5, files=1, quota=None, shared_from=None) for f in folders
@@ -149,18 +150,9 @@ def test_concurrent_requests_measure_folders_once_and_few_wait():
     others = [threading.Thread(target=ask) for _ in range(99)]
     for thread in others:
         thread.start()
-    refused_in_time = threading.Event()
-
-    def watch() -> None:
-        while sum(isinstance(answer, Exception) for answer in list(answers)) < 100 - MOST_WAITING:
-            pass
-        refused_in_time.set()
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    assert refused_in_time.wait(30)
+    eventually(lambda: sum(isinstance(answer, Exception) for answer in list(answers)) >= 100 - MOST_WAITING)
     agents.may_answer.set()
-    for thread in (first, watcher, *others):
+    for thread in (first, *others):
         thread.join()
     assert agents.visits == [["f0", "f1", "f2"]]
     taken = [answer for answer in answers if isinstance(answer, Visited)]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 Play = Callable[[str, str], subprocess.CompletedProcess[str]]
 # Ansible asks its ssh for an option first. The honest one has this machine for a host.
@@ -50,7 +52,7 @@ def play(tmp_path: Path) -> Play:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
 
     return run

@@ -1,5 +1,6 @@
 """Tenants share no uid where the site gives each owner one: kernels do not, and folders do not."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ class NodeWithUids(ControlNode):
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> ControlNode:
+def node(tmp_path: Path, empty_database: Path) -> ControlNode:
+    shutil.copy(empty_database, tmp_path / "muster.db")
     return NodeWithUids(tmp_path, an_agent())
 
 

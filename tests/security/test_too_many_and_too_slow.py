@@ -17,6 +17,7 @@ from muster.web.problems import TooManyError
 from muster.web.server import ServerOptions, serve_pages
 from muster.web.slow_clients import ImpatientHttp
 from muster.web_settings import WebSettings
+from tests.waiting import PATIENCE_S, eventually
 
 SESSIONS = "/api/v1/sessions"
 
@@ -98,8 +99,11 @@ def test_networks_are_checked_when_the_settings_are_read():
         validated(WebSettings, {"metrics_from": ["10.1.2.3/16"]})
 
 
-class Hasty(ImpatientHttp):
+class HastyForHeads(ImpatientHttp):
     HEAD_TIMEOUT_S = 0.2
+
+
+class HastyForReaders(ImpatientHttp):
     READ_TIMEOUT_S = 0.2
 
 
@@ -141,18 +145,17 @@ class Flood:
 
 
 @pytest.fixture
-def connect() -> Iterator[Callable[[Application], socket.socket]]:
-    """Serves an application to a new connection."""
+def connect() -> Iterator[Callable[[Application, type[ImpatientHttp]], socket.socket]]:
+    """Serves an application by a protocol to a new connection."""
     ends = []
 
-    def make(application: Application) -> socket.socket:
-        config = uvicorn.Config(application, port=0, http=Hasty, lifespan="off", log_config=None)
+    def make(application: Application, protocol: type[ImpatientHttp]) -> socket.socket:
+        config = uvicorn.Config(application, port=0, http=protocol, lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
         thread.start()
-        while not server.started:
-            assert thread.is_alive()
-        client = socket.create_connection(server.servers[0].sockets[0].getsockname(), timeout=30)
+        eventually(lambda: server.started or not thread.is_alive())
+        client = socket.create_connection(server.servers[0].sockets[0].getsockname(), timeout=PATIENCE_S)
         ends.append((server, thread, client))
         return client
 
@@ -165,42 +168,46 @@ def connect() -> Iterator[Callable[[Application], socket.socket]]:
 
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
 def test_a_request_that_never_becomes_whole_is_waited_for_no_longer_than_a_time(connect, sent):
-    client = connect(greet)
+    client = connect(greet, HastyForHeads)
     client.sendall(sent)
     assert client.recv(1000) == b""
 
 
 def test_a_head_in_drops_has_no_more_time_than_one_that_stops(connect):
-    client = connect(greet)
+    client = connect(greet, HastyForHeads)
     client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
     client.settimeout(0.05)
-    drops = 0
-    while True:
+    is_open = True
+    while is_open:
         try:
-            assert client.recv(1000) == b""
-            break
-        except TimeoutError:
             client.sendall(b"X: y\r\n")
-            drops += 1
-        except ConnectionResetError:
+            is_open = client.recv(1000) != b""
+        except TimeoutError:
+            continue
+        except (BrokenPipeError, ConnectionResetError):
             break
-    assert drops > 0
 
 
 def test_a_second_request_has_a_time_of_its_own(connect):
-    client = connect(greet)
+    # The first two are whole in time however busy this machine is.
+    class HastyInTheEnd(ImpatientHttp):
+        HEAD_TIMEOUT_S = 600.0
+
+    client = connect(greet, HastyInTheEnd)
     request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     for _ in range(2):
         client.sendall(request)
         answer = b""
         while not answer.endswith(b"hello"):
-            answer += client.recv(1000)
+            answer += (received := client.recv(1000))
+            assert received, answer
+    HastyInTheEnd.HEAD_TIMEOUT_S = 0.2
     client.sendall(request[:9])
     assert client.recv(1000) == b""
 
 
 def test_a_reader_that_reads_nothing_is_cut_off(connect):
     flood = Flood()
-    client = connect(flood)
+    client = connect(flood, HastyForReaders)
     client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert flood.is_over.wait(30)
+    assert flood.is_over.wait(PATIENCE_S)

@@ -11,7 +11,7 @@ import pytest
 
 from muster.ansible_gateway.loaded_ansible import LoadedAnsible
 from muster.shipped_files import ansible_root
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 PLAYBOOK = """
 - hosts: localhost
@@ -64,7 +64,7 @@ def run(command: list[str], *arguments: str, cwd: Path, who: str = "nobody") -> 
         env={**os.environ, **ENVIRONMENT, "WHO": who},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -1,6 +1,7 @@
 """The delivery worker: a target that is slow or away delays no other."""
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ class Site:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=[0.02], daemon=True).start()
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.server.server_port}{path}"
@@ -65,7 +66,8 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def store(tmp_path) -> Iterator[Store]:
+def store(tmp_path, empty_database) -> Iterator[Store]:
+    shutil.copy(empty_database, tmp_path / "muster.db")
     opened = Store(f"sqlite:///{tmp_path / 'muster.db'}")
     yield opened
     opened.close()

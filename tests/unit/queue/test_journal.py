@@ -81,13 +81,14 @@ def test_what_an_agent_cannot_remove_is_one_line_and_its_removal_another(node, l
 
 
 def test_a_failure_of_ansible_is_not_repeated_at_each_observation(node, lines):
-    lock = Lock()
-    with daemon(node, lock, interval_s=0.05):
+    lock, clock = Lock(), [node.now]
+    with daemon(node, lock, interval_s=0.05, clock=lambda: clock[0]):
         node.gateway.fails = AnsibleFailedError("the inventory cannot be read")
         eventually(lambda: ("ERROR", "the inventory cannot be read") in lines())
         decided = lock.decisions
         eventually(lambda: lock.decisions > decided + 6)
         node.gateway.fails = None
+        clock[0] += 60
         eventually(lambda: ("INFO", "visits to agents go well again") in lines())
     assert [text for level, text in lines() if level == "ERROR"] == ["the inventory cannot be read"]
 

@@ -17,7 +17,7 @@ from muster.core.scheduling.defragment import RUNS_BETWEEN_MOVES_S
 from muster.core.scheduling.schedule import schedule
 from muster.core.simulation.simulation import Cluster, Job, simulate
 from muster.core.whatif.hypothesis import Moved
-from tests.properties import examples
+from tests.properties import dear
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.snapshots import snapshots
@@ -123,7 +123,7 @@ def spread_out(draw: st.DrawFn) -> Snapshot:
     return world(*sessions, agents=agents)
 
 
-@examples(300)
+@dear
 @given(st.one_of(spread_out(), snapshots()))
 def test_only_restartable_ones_move_and_head_and_moved_ones_start(snapshot):
     snapshot = replace(snapshot, policy=POLICY)
