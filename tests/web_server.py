@@ -37,12 +37,16 @@ class Server:
         return run_forked(("--token-file", str(file), *arguments), environment, "", 240)
 
 
-@contextmanager
-def web_server(node: ControlNode, directory: Path, *arguments: str) -> Iterator[Server]:
-    """Serve `muster web` of the node on a free port. It must end well."""
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def web_server(node: ControlNode, directory: Path, *arguments: str, port: int | None = None) -> Iterator[Server]:
+    """Serve `muster web` of the node on this port, or on any free one. It must end well."""
+    port = port or free_port()
     log_path = directory / "web.log"
     process = ForkedMuster(("web", "--port", str(port), *arguments), node.environment, log_path)
     server = Server(f"http://127.0.0.1:{port}", directory, node)

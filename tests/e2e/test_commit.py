@@ -161,7 +161,7 @@ def test_its_author_starts_sessions_of_it_and_nobody_else(node, image):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("untagged", "NAME:TAG: 'untagged' has no tag; write NAME:TAG such as train:2"),
+        ("untagged", "NAME:TAG: 'untagged' has no tag; write a name and a tag, such as train:2"),
         ("Upper:1", "NAME:TAG: 'Upper' is not a name; write lower-case letters"),
         ("muster/default:latest", "NAME:TAG: agent localhost holds another image muster/default:latest"),
         (IMAGE, f"NAME:TAG: there is an image {IMAGE} already"),

@@ -308,11 +308,11 @@ def test_a_folder_that_no_agent_has_is_refused_also_in_a_dry_run(store):
         assert refused.errors == [
             (
                 "muster: mounts[1].folder: there is no folder 'data'; make it with `muster folder create data`,"
-                " or name one of `muster folder ls`"
+                " or name another; see `muster folder ls`"
             ),
             (
-                "muster: mounts[2].folder: there is no folder 'bob/papers'; name one of `muster folder ls`,"
-                " or make your own with `muster folder create NAME`"
+                "muster: mounts[2].folder: there is no folder 'bob/papers'; name another, or make one of your own;"
+                " see `muster folder ls`"
             ),
         ]
     assert nothing_queued()
@@ -394,6 +394,12 @@ def test_muster_lines_and_flags_win_over_sbatch_lines(script):
     assert (spec["env"], spec["slurm_env"]) == ({"A": "1", "B": "0"}, False)
 
 
+def test_a_number_of_tasks_wins_over_one_for_each_kernel_of_an_sbatch_line(script):
+    session = submitted(script(SBATCH), "--mount", "logs", "--tasks", "6")
+    spec = session["spec"]
+    assert (spec["tasks"], spec["tasks_per_kernel"]) == (6, None)
+
+
 def test_a_log_file_of_an_sbatch_line_needs_a_folder_and_one_of_a_flag_must_have_it(script):
     answer = muster("submit", script(SBATCH), "--json")
     assert answer.json[0]["spec"]["output"] is None
@@ -404,8 +410,8 @@ def test_a_log_file_of_an_sbatch_line_needs_a_folder_and_one_of_a_flag_must_have
     answer = muster("submit", "--output", "logs/%x", "--name", "mine", "--", "true")
     assert answer.code == 2
     assert answer.err == (
-        "muster: output: 'logs/%x' is in no data folder that can be written to; mount one, as in"
-        " --mount logs --output logs/%x.log, or read `muster logs`\n"
+        "muster: output: 'logs/%x' is in no data folder that can be written to; mount one, and begin"
+        " with its name, such as logs/%x.log\n"
     )
 
 
