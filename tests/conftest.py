@@ -14,7 +14,6 @@ import tests.properties  # noqa: F401 - loads the profile
 from muster.store.store import Store
 from tests.kept_strategies import keep_strategies
 from tests.lean_coverage import traced_at_first
-from tests.lean_draws import draw_leanly
 from tests.shared_statements import share_compiled_statements
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and with them each program that they start.
@@ -25,7 +24,6 @@ if _python and Path(_python).read_bytes().startswith(b"#!"):
     os.environ["PATH"] = f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}"
 share_compiled_statements()
 keep_strategies()
-draw_leanly()
 # Nearly all that is made from here to the end of the collection stays: searching it took a third of the collection.
 gc.disable()
 
