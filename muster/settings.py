@@ -13,16 +13,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from muster import places
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.apps import KINDS, AppDefinition
-from muster.core.model.policy import EACH, Limit, Limits
+from muster.core.model.policy import EACH
 from muster.core.model.projects import Projects
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
 from muster.core.spec.errors import checked
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.spec.values import Bytes, Milli, Seconds, invalid
+from muster.core.spec.values import Bytes, Seconds, invalid
 from muster.core.values.errors import FieldError, SettingsError
 from muster.core.values.units import format_duration
 from muster.idle_settings import Idle
+from muster.limits_settings import LimitsSettings
+from muster.scheduling_settings import GroupScheduling, Scheduling
 from muster.settings_section import Section
 from muster.shipped_files import scheduler_plugin, scheduler_plugin_names
 from muster.unix_accounts import is_in_group
@@ -35,7 +37,6 @@ _UNWORKED_LIMIT_S = 180.0
 _USUAL_PRIORITY = 50
 _MOST_UID = (1 << 32) - 2
 _MOST_PORT = 65535
-PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
 class LogFormat(StrEnum):
@@ -50,86 +51,6 @@ class OwnerUid(StrEnum):
 
     GIVEN = "given"
     UNIX = "unix"
-
-
-class GroupScheduling(Section):
-    """The scheduling of one resource group. A missing key is as in `scheduling`."""
-
-    order: PluginName | None = Field(default=None, description="plugin that orders sessions of one priority")
-    placement: PluginName | None = Field(default=None, description="plugin that chooses among places")
-    backfill: bool | None = Field(default=None, description="let sessions pass one that waits, unless they delay it")
-    reserve_after_passes: int | None = Field(
-        default=None,
-        ge=1,
-        description="passes in which a session may be passed where nobody knows when it can start, before it reserves",
-    )
-    preemption: bool | None = Field(
-        default=None, description="end or requeue preemptible sessions for ones of higher priority"
-    )
-    defragment: bool | None = Field(
-        default=None, description="restart sessions with requeue elsewhere if one that waits fits in their place then"
-    )
-    default_time_limit: Seconds | None = Field(
-        default=None, description="time limit of a session that is submitted without one"
-    )
-
-
-class Scheduling(GroupScheduling):
-    """The scheduling of every resource group."""
-
-    order: PluginName = "fifo"
-    placement: PluginName = "fragmentation"
-    backfill: bool = True
-    reserve_after_passes: int = Field(default=20, ge=1)
-    preemption: bool = False
-    defragment: bool = False
-
-    def of(self, group: GroupScheduling) -> "Scheduling":
-        said = {name: getattr(group, name) for name in group.model_fields_set}
-        return self.model_copy(update={name: value for name, value in said.items() if value is not None})
-
-
-class Amounts(Section):
-    """The upper bounds. A missing one is no limit."""
-
-    sessions: int | None = Field(default=None, ge=0)
-    kernels: int | None = Field(default=None, ge=0)
-    cpu: Milli | None = None
-    mem: Bytes | None = None
-    fgpu: Milli | None = None
-    gpu: int | None = Field(default=None, ge=0)
-
-    def bounds(self) -> dict[str, int]:
-        pairs = ((name, getattr(self, name)) for name in type(self).model_fields)
-        return {name: value for name, value in pairs if value is not None}
-
-
-class LimitSettings(Section):
-    running: Amounts = Amounts()
-    pending: Amounts = Amounts()
-
-    def limit(self) -> Limit:
-        return Limit(self.running.bounds(), self.pending.bounds())
-
-
-# The limit if the site sets none: more than a person queues, and less than what slows down the queue for all.
-_PENDING_OF_EACH = LimitSettings(pending=Amounts(sessions=20_000, kernels=200_000))
-
-
-class LimitsSettings(Section):
-    """The limits by name; `*` stands for each that is not named."""
-
-    users: dict[str, LimitSettings] = Field(default={})
-    projects: dict[str, LimitSettings] = Field(default={})
-    resource_groups: dict[str, LimitSettings] = Field(default={})
-
-    def limits(self) -> Limits:
-        users = {EACH: _PENDING_OF_EACH, **self.users}
-        return Limits(
-            users={name: limit.limit() for name, limit in users.items()},
-            projects={name: limit.limit() for name, limit in self.projects.items()},
-            resource_groups={name: limit.limit() for name, limit in self.resource_groups.items()},
-        )
 
 
 class AppSettings(Section):

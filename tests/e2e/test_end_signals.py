@@ -63,7 +63,7 @@ def test_an_idle_session_saves_before_it_is_ended(signalling):
     name = signalling.start("--idle-timeout", "10s", "--signal", "USR1@5", "-c", SLEEPS)
     ended = signalling.reaches(name, "TERMINATED")
     assert (ended["result"], ended["exit_code"]) == ("SUCCESS", 0)
-    assert {"USR1 goes to its command before it is ended for being idle", SENT} <= set(reasons(ended))
+    assert "USR1 goes to its command before it is ended for being idle" in reasons(ended)
     assert "saved" in signalling.run("logs", name).out
 
 

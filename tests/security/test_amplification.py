@@ -17,9 +17,9 @@ from muster.core.scheduling.limits import pending_refusal
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
+from muster.limits_settings import LimitsSettings
 from muster.service.folders.measurements import FRESH_S, MOST_WAITING, Measurements, Visited
 from muster.service.sessions.new_sessions import MAX_BYTES_AT_ONCE, new_sessions
-from muster.settings import LimitsSettings
 from muster.web.problems import TooManyError
 from muster.web.streams.caps import check_cap
 from tests.modules.agent_code import agent_manifest

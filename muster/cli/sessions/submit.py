@@ -28,6 +28,8 @@ _MARK = "#MUSTER"
 _SBATCH = "muster.sbatch"
 _TRIES = 3
 _ASSIGNMENTS = ("env", "labels")
+# Two ways to say one thing.
+_EITHER = ("tasks", "tasks_per_kernel")
 # `script` is a field too, but on the command line it is a path.
 _FLAGGED = {name for name, field in SessionSpec.model_fields.items() if isinstance(field.json_schema_extra, dict)}
 
@@ -235,6 +237,8 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the layers. Later ones win, field by field; in what holds NAME=VALUE, name by name."""
     merged: dict[str, Any] = {}
     for layer in layers:
+        if not layer.keys().isdisjoint(_EITHER):
+            merged = {field: value for field, value in merged.items() if field not in _EITHER}
         both = {
             field: _by_name(merged[field]) | _by_name(layer[field])
             for field in _ASSIGNMENTS

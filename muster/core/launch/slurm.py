@@ -60,7 +60,7 @@ def slurm_environment(session: Session, kernel: Kernel) -> dict[str, str]:
         "SLURM_PROCID": str(sum(tasks[: kernel.rank])),
         "SLURM_LOCALID": "0",
         "SLURM_RESTART_COUNT": str(session.requeues),
-        # MPI's launchers would start their daemons by srun, which ours is not enough of.
+        # MPI's launchers would start their daemons by srun; ours chooses no nodes.
         **_MPI_BY_SSH,
         # JAX takes a process for one of Slurm's by these.
         "SLURM_STEP_NODELIST": names,

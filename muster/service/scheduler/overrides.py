@@ -10,10 +10,11 @@ from muster.core.model.policy import Limit, Limits, SchedulingPolicy
 from muster.core.scheduling.limits import COUNTED
 from muster.core.spec.errors import validated
 from muster.core.values.errors import BadInputError
+from muster.limits_settings import LimitSettings
 from muster.service.scheduler.plugins import scheduling_policy
 from muster.service.scheduler.views import ShareWeightsView, ShareWeightView, SiteLimitsView, SiteLimitView
 from muster.service.wake import wake
-from muster.settings import LimitSettings, Settings
+from muster.settings import Settings
 from muster.store.store import Store
 
 MOST_AMOUNT = 10**18

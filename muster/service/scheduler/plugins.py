@@ -13,7 +13,8 @@ from typing import Any
 from muster.core.model.policy import GroupPolicy, Order, PlacementPolicy, QueueView, SchedulingPolicy
 from muster.core.model.session import Session
 from muster.core.values.errors import SettingsError
-from muster.settings import Scheduling, Settings
+from muster.scheduling_settings import Scheduling
+from muster.settings import Settings
 from muster.shipped_files import scheduler_plugin, scheduler_plugin_names
 
 SITE_PLUGINS = Path("/etc/muster/scheduler")

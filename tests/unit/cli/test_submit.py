@@ -394,6 +394,12 @@ def test_muster_lines_and_flags_win_over_sbatch_lines(script):
     assert (spec["env"], spec["slurm_env"]) == ({"A": "1", "B": "0"}, False)
 
 
+def test_a_number_of_tasks_wins_over_one_for_each_kernel_of_an_sbatch_line(script):
+    session = submitted(script(SBATCH), "--mount", "logs", "--tasks", "6")
+    spec = session["spec"]
+    assert (spec["tasks"], spec["tasks_per_kernel"]) == (6, None)
+
+
 def test_a_log_file_of_an_sbatch_line_needs_a_folder_and_one_of_a_flag_must_have_it(script):
     answer = muster("submit", script(SBATCH), "--json")
     assert answer.json[0]["spec"]["output"] is None
