@@ -14,7 +14,7 @@ from muster.service.folders.views import (
     UnsharedView,
 )
 from muster.web.api import models
-from muster.web.api.requests import note_owner, reply
+from muster.web.api.requests import note_owner, note_quota, reply
 from muster.web.caller import Backend
 from muster.web.problems import answers
 
@@ -87,8 +87,11 @@ def remove(backend: Backend, folder: Name, owner: Of) -> Response:
 
 
 @router.post("/{folder}/quota", response_model=MeasuredFolderView, responses=answers(404))
-def set_quota(backend: Backend, folder: Name, body: models.QuotaRequest, *, owner: Owner = None) -> Response:
+def set_quota(
+    request: Request, backend: Backend, folder: Name, body: models.QuotaRequest, *, owner: Owner = None
+) -> Response:
     """Set the quota, which is enforced where the agents' file systems support it."""
+    note_quota(request, body.quota_bytes)
     return reply(backend.folders.set_quota(folder, owner, body.quota_bytes))
 
 

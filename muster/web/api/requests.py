@@ -74,6 +74,11 @@ def note_weight(request: Request, weight: float, **named: str) -> None:
     request.state.audit_query = {**named, "weight": f"{weight:g}"}
 
 
+def note_quota(request: Request, quota_bytes: int | None) -> None:
+    """Record for the audit log what a folder's quota is set to."""
+    request.state.audit_query = {"quota_bytes": "none" if quota_bytes is None else str(quota_bytes)}
+
+
 def note_owner(request: Request, owner: str | None) -> None:
     """Record for the audit log whose things an administrator changes."""
     request.state.audit_owner = owner

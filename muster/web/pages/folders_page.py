@@ -3,7 +3,7 @@
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Form, Path, Query
+from fastapi import APIRouter, Form, Path, Query, Request
 from fastapi.responses import Response
 
 from muster.core.model.folders import few_names
@@ -13,6 +13,7 @@ from muster.core.values.errors import BadInputError
 from muster.core.values.units import parse_bytes, spell_bytes
 from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderView
+from muster.web.api.requests import note_quota
 from muster.web.viewer import CurrentViewer, Viewer, is_htmx
 
 router = APIRouter(prefix="/folders", include_in_schema=False)
@@ -78,8 +79,9 @@ def unshare(viewer: CurrentViewer, owner: Named, name: Named, *, whom: Typed = "
 
 
 @router.post("/{owner}/{name}/quota")
-def set_quota(viewer: CurrentViewer, owner: Named, name: Named, *, quota: Typed = "") -> Response:
+def set_quota(request: Request, viewer: CurrentViewer, owner: Named, name: Named, *, quota: Typed = "") -> Response:
     quota_bytes = _quota(quota)
+    note_quota(request, quota_bytes)
     changed = viewer.backend.folders.set_quota(name, owner, quota_bytes)
     text = f"{name} may hold {'any amount' if quota_bytes is None else spell_bytes(quota_bytes)}"
     agents = ", ".join(sorted(changed.quota_not_enforced))

@@ -138,8 +138,9 @@ def test_the_reason_is_on_the_screen_and_alike_sessions_are_one_row(visit, width
     expect(page.get_by_role("row", name=re.compile(r"sweep-\d"))).to_have_count(5)
 
 
-def test_a_failed_session_shows_the_end_of_its_log(visit):
-    page = visit("ada", width=390)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_failed_session_shows_the_end_of_its_log(visit, width):
+    page = visit("ada", width=width)
     page.goto("/sessions/broke")
     expect(page.get_by_role("region", name="The end of the log of main1")).to_contain_text("Traceback")
     expect(page.get_by_text("main1: exit code 3")).to_be_visible()

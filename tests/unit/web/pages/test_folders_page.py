@@ -37,6 +37,8 @@ def test_a_folder_is_made_shared_limited_and_removed(browser, service):
     said = ada.post("/folders/ada/data/unshare", data={"whom": "bob"}, headers=HTMX)
     assert said.headers["hx-trigger"] == '{"muster:announce": "data is no longer shared with bob"}'
     assert "any amount" in ada.post("/folders/ada/data/quota", data={"quota": ""}, headers=HTMX).headers["hx-trigger"]
+    log = (service.settings.state_dir / "audit.log").read_text()
+    assert '"path": "/folders/ada/data/quota?quota_bytes=none"' in log
     (folder,) = service.store.folders.all()
     assert ([share.grantee for share in folder.shares], folder.quota_bytes) == (["@vision"], None)
     assert listed(ada.get("/folders").text) == ["data"]
@@ -147,9 +149,9 @@ def test_the_live_part_of_a_folder_is_that_part_alone(browser):
 @pytest.mark.parametrize(
     ("form", "field"),
     [
-        ({"name": "a/b"}, "NAME"),
-        ({"name": "<script>"}, "NAME"),
-        ({"name": ""}, "NAME"),
+        ({"name": "a/b"}, "name"),
+        ({"name": "<script>"}, "name"),
+        ({"name": ""}, "name"),
         ({"name": "data", "quota": "much"}, "quota"),
         ({"name": "data", "quota": "1"}, "quota"),
     ],

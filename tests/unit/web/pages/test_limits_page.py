@@ -53,6 +53,12 @@ def test_a_limit_is_set_in_the_browser_changed_and_removed(browser, service, aud
     ]
 
 
+@pytest.mark.parametrize("path", ["/limits", "/reservations"])
+def test_a_page_that_resources_lead_to_is_theirs_in_the_navigation(browser, path):
+    page = browser("root", Scope.ADMIN).get(path).text
+    assert re.findall(r'<a href="([^"]+)" aria-current="page">', page) == ["/resources"]
+
+
 def test_a_share_weight_is_set_in_the_browser_and_removed(browser, service, audited):
     root = browser("root", Scope.ADMIN)
     answer = root.post("/share-weights", data={"user": "ada", "weight": "2.5"}, headers=HTMX)

@@ -11,7 +11,10 @@ from tests.strategies.agents import make_agent
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 from tests.unit.web.pages.test_launch_page import words_of
 
-PAGES = ("/sessions", "/launch", "/queue", "/resources", "/usage", "/folders", "/images", "/account", "/sessions/mine")
+PAGES = (
+    *("/overview", "/sessions", "/launch", "/queue", "/resources", "/reservations", "/limits", "/usage", "/folders"),
+    *("/images", "/account", "/sessions/mine"),
+)
 # What is meant to be copied into a terminal or a file, and values that the session file has too.
 _CODE = re.compile(r"<(pre|code|option)\b.*?</\1>", re.DOTALL)
 _COMMAND_LINE = re.compile(r"(?<![\w-])--[a-z]|\b(?:NAME|OWNER|VALUE|COMMAND|PORT|USER)\b|\bkernels?\b(?!”)|`")
