@@ -7,7 +7,7 @@ import pytest
 
 from tests.control_node import NOTHING, SMALL
 from tests.lab.control_node import LabControlNode
-from tests.lab.eventually import eventually
+from tests.eventually import eventually
 from tests.lab.lab import Lab
 
 pytestmark = pytest.mark.timeout(900)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 
 from tests.lab.control_node import LabControlNode
-from tests.lab.eventually import eventually
+from tests.eventually import eventually
 from tests.lab.lab import Lab
 
 T = TypeVar("T")

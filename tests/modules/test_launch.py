@@ -1,7 +1,6 @@
 """What a launched kernel finds: its limits, its environment, its peers."""
 
-import time
-
+from tests.eventually import eventually
 from tests.modules.cluster_on_host import RUNTIME, log_with, session
 
 
@@ -167,10 +166,8 @@ def test_two_clusters_on_a_host_do_not_touch_each_other(make_cluster):
 
 
 def _when_ended(cluster):
-    give_up_at = time.monotonic() + 10
-    while time.monotonic() < give_up_at:
-        kernels = cluster.report()["kernels"]
-        if all(kernel["state"] == "exited" for kernel in kernels):
-            return kernels
-        time.sleep(0.1)
-    raise AssertionError(f"still running: {kernels}")
+    return eventually(
+        lambda: cluster.report()["kernels"],
+        lambda kernels: all(kernel["state"] == "exited" for kernel in kernels),
+        pause_s=0.1,
+    )

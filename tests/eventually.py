@@ -7,10 +7,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], is_so: Callable[[T], bool], within_s: float = 120) -> T:
-    """Call `look` until its result is as awaited, and return that."""
+def eventually(look: Callable[[], T], is_so: Callable[[T], bool], within_s: float = 120, *, pause_s: float = 0.5) -> T:
+    """Call `look` until its result is as awaited, and return that.
+
+    `within_s` is the patience with a busy machine; `pause_s`, the time between two looks, is short if they are cheap.
+    """
     deadline = time.monotonic() + within_s
     while not is_so(seen := look()):
         assert time.monotonic() < deadline, f"after {within_s} s it is still {seen}"
-        time.sleep(0.5)
+        time.sleep(pause_s)
     return seen
