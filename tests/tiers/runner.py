@@ -21,8 +21,6 @@ _SLOWEST = 15
 # Often only the end of a long log is kept, so it repeats what failed.
 _FAILURE = re.compile(r"(FAILED|ERROR|E  ) ")
 _MOST_FAILURE_LINES = 60
-# A third of the weight that others' processes have.
-_GIVING_WAY = ("nice", "-n", "5")
 
 
 class Verdict(StrEnum):
@@ -94,7 +92,7 @@ class Runner:
         if prints_at_once:
             self._print(lines)
         with subprocess.Popen(
-            [*(_GIVING_WAY if tier.gives_way else ()), *self._dev, *tier.command],
+            ["nice", "-n", str(tier.niceness), *self._dev, *tier.command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
