@@ -80,7 +80,7 @@ class ControlNode:
     def environment(self) -> dict[str, str]:
         return {**os.environ, **self.variables, "MUSTER_CONFIG": str(self.config)}
 
-    def run(self, *arguments: str, stdin: str = "", check: bool = True, timeout: float = 240) -> Done:
+    def run(self, *arguments: str, stdin: str = "", check: bool = True, timeout: float = 600) -> Done:
         done = run_forked(arguments, self.environment, stdin, timeout)
         assert "Traceback" not in done.err, done.err
         if check:
@@ -97,7 +97,7 @@ class ControlNode:
             env={**self.environment, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
             check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)
@@ -115,7 +115,7 @@ class ControlNode:
     def show(self, name: str) -> dict[str, Any]:
         return self.run("show", name, "--json").json()
 
-    def reaches(self, name: str, *states: str, within: float = 120) -> dict[str, Any]:
+    def reaches(self, name: str, *states: str, within: float = 300) -> dict[str, Any]:
         """Wait for one of the states and return the session. Fails at once if it ends in another state."""
         deadline = time.monotonic() + within
         # Looked up in the store: a command started ten times a second would take the machine from what is waited for.
@@ -137,7 +137,7 @@ class ControlNode:
     def start_daemon(self) -> None:
         """Start the daemon; return when it knows an agent."""
         self.launch_daemon()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not self.run("agents", "--json").json():
             assert time.monotonic() < deadline, (self.directory / "daemon.log").read_text()
             time.sleep(0.5)
@@ -163,7 +163,7 @@ class ControlNode:
         names = [session["id"] for session in self.run("ls", "--json").json()]
         if names:
             self.run("terminate", *names)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while self.run("ls", "--json").json():
             if self.daemon is None:
                 self.run("pass", "--wait", check=False)

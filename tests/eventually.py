@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], is_so: Callable[[T], bool], within_s: float = 120, *, pause_s: float = 0.5) -> T:
+def eventually(look: Callable[[], T], is_so: Callable[[T], bool], within_s: float = 300, *, pause_s: float = 0.5) -> T:
     """Call `look` until its result is as awaited, and return that.
 
     `within_s` is the patience with a busy machine; `pause_s`, the time between two looks, is short if they are cheap.

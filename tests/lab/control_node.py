@@ -46,7 +46,7 @@ class LabControlNode(ControlNode):
         """Returns when all hosts are agents."""
         super().start_daemon()
         expected = {host for group in self._agents["children"].values() for host in group["hosts"]}
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while (known := {agent["id"] for agent in self.run("agents", "--json").json()}) != expected:
             assert time.monotonic() < deadline, f"{known} are agents; {(self.directory / 'daemon.log').read_text()}"
             time.sleep(0.5)

@@ -6,8 +6,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from tests.control_node import NOTHING, SMALL
-from tests.lab.control_node import LabControlNode
 from tests.eventually import eventually
+from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
 
 pytestmark = pytest.mark.timeout(900)

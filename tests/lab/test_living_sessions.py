@@ -5,8 +5,8 @@ import shlex
 
 import pytest
 
-from tests.lab.control_node import LabControlNode
 from tests.eventually import eventually
+from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
 from tests.opened_app import get, opened
 

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from tests.control_node import NOTHING
+from tests.eventually import eventually
 from tests.lab.bring_up import INVENTORY, provision
 from tests.lab.control_node import LabControlNode
-from tests.eventually import eventually
 from tests.lab.lab import Lab
 
 pytestmark = pytest.mark.timeout(900)

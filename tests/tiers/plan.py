@@ -2,8 +2,8 @@
 
 Lanes of one stage run beside each other, the tiers of one lane one after another. What waits for hosts and containers
 now and then (the lab, the end-to-end tests, roles) comes first, in as many lanes as leave no processor idle. What
-computes in several processes (unit tests, faults) comes last: it takes what the other lanes leave, whichever ends early.
-All give way to the lab, the longest tier, whose tests are about agents that answer late.
+computes in several processes (unit tests, faults) comes last: it takes what the other lanes leave, whichever of them
+ends early. All give way to the lab, the longest tier, whose tests are about agents that answer late.
 
 Tiers that use this machine's engine share one lane: some of them change what others would look at.
 """
