@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -74,7 +75,7 @@ def test_kernels_of_one_session_reach_each_other_over_the_overlay(lab: Lab, neig
     session, _ = neighbours
     main, *subs = session["kernels"]
     for sub in subs:
-        eventually(lambda there=sub["address"]: reaches(lab, main, there), lambda answers: answers == (True, True))
+        eventually(partial(reaches, lab, main, sub["address"]), lambda answers: answers == (True, True))
 
 
 def test_no_address_of_another_session_on_the_same_hosts_can_be_reached(
