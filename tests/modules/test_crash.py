@@ -58,7 +58,7 @@ POINTS_OF_A_STOP = {
 
 @pytest.mark.parametrize("point", POINTS_OF_A_STOP)
 def test_a_stop_killed_when(cluster, point):
-    gang = session(["main1", "sub1"], command=["sh", "-c", "echo said; exec sleep 100"])
+    gang = session(["main1", "sub1"], command=["sh", "-c", "echo said; exec sleep 1000"])
     cluster.converge(gang)
     for entry in cluster.containers().values():
         log_with(cluster, entry["Id"], b"said")

@@ -60,7 +60,7 @@ def test_the_environment_is_the_images_then_the_manifests_then_the_users(cluster
 
 
 def test_limits_are_set_and_no_privilege_is_left(cluster):
-    cluster.converge(session(command=["sh", "-c", "cat /proc/self/status; exec sleep 100"]))
+    cluster.converge(session(command=["sh", "-c", "cat /proc/self/status; exec sleep 1000"]))
     (entry,) = cluster.containers().values()
     container = cluster.engine.container(entry["Id"])
     status = dict(

@@ -309,11 +309,11 @@ def test_a_gang_over_agents_begins_when_the_names_of_its_kernels_resolve(cluster
     monkeypatch.setattr(gang_release, "_NAMES_PATIENCE_S", 120)
     gang, overlay = _overlay_gang("main1")
     gang["kernels"][0]["env"] = {"BACKENDAI_CLUSTER_HOSTS": "main1,sub1"}
-    gang["kernels"][0]["command"] = ["sh", "-c", "nslookup sub1 127.0.0.11 >/dev/null && echo resolved; exec sleep 100"]
+    gang["kernels"][0]["command"] = ["sh", "-c", "nslookup sub1 127.0.0.11 >/dev/null && echo resolved; exec sleep 1000"]
     cluster.converge(gang, overlays=[overlay])
     name = f"{cluster.name}-late"
     late = ["docker", "run", "--detach", "--name", name, "--network", overlay["name"], "--network-alias", "sub1"]
-    joining = threading.Timer(1.0, subprocess.run, [[*late, IMAGE, "sleep", "100"]], {"capture_output": True})
+    joining = threading.Timer(1.0, subprocess.run, [[*late, IMAGE, "sleep", "1000"]], {"capture_output": True})
     joining.start()
     try:
         result = cluster.converge(desired(gang, "release"), overlays=[overlay])

@@ -8,7 +8,7 @@ from muster.core.spec.session_spec import HOME
 from tests.eventually import eventually
 from tests.modules.cluster_on_host import desired, session
 
-SAYS = ["sh", "-c", "echo begun >$HOME/said; exec sleep 100"]
+SAYS = ["sh", "-c", "echo begun >$HOME/said; exec sleep 1000"]
 FAILS = ["sh", "-c", "exit 3"]
 
 
