@@ -17,6 +17,7 @@ from muster.core.model.session import FINAL
 from muster.settings import load_settings
 from muster.store.store import Store
 from tests.forked_cli import Done, ForkedMuster, run_forked
+from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = Path(sys.executable).parent
@@ -115,7 +116,7 @@ class ControlNode:
     def show(self, name: str) -> dict[str, Any]:
         return self.run("show", name, "--json").json()
 
-    def reaches(self, name: str, *states: str, within: float = 300) -> dict[str, Any]:
+    def reaches(self, name: str, *states: str, within: float = PATIENCE_S) -> dict[str, Any]:
         """Wait for one of the states and return the session. Fails at once if it ends in another state."""
         deadline = time.monotonic() + within
         # Looked up in the store: a command started ten times a second would take the machine from what is waited for.
@@ -137,10 +138,7 @@ class ControlNode:
     def start_daemon(self) -> None:
         """Start the daemon; return when it knows an agent."""
         self.launch_daemon()
-        deadline = time.monotonic() + 300
-        while not self.run("agents", "--json").json():
-            assert time.monotonic() < deadline, (self.directory / "daemon.log").read_text()
-            time.sleep(0.5)
+        eventually(lambda: self.run("agents", "--json").json(), complaint=(self.directory / "daemon.log").read_text)
 
     def stop_daemon(self) -> None:
         if self.daemon is not None:
@@ -163,7 +161,7 @@ class ControlNode:
         names = [session["id"] for session in self.run("ls", "--json").json()]
         if names:
             self.run("terminate", *names)
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE_S
         while self.run("ls", "--json").json():
             if self.daemon is None:
                 self.run("pass", "--wait", check=False)

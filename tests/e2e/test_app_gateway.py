@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -13,6 +12,7 @@ from websockets.sync.client import connect
 
 from tests.control_node import ControlNode
 from tests.e2e.browser_app import SPEC, app_ports
+from tests.waiting import eventually
 from tests.web_server import Server, web_server
 
 PATIENCE_S = 120
@@ -64,10 +64,7 @@ def entered(client: SignedIn, session: str) -> httpx.Client:
     app.get(url, follow_redirects=False)
     # The cookies that the browser sends along, since it is the same host.
     app.cookies.set("muster", client.cookies["muster"])
-    deadline = time.monotonic() + PATIENCE_S
-    while (answer := app.get("/headers")).status_code == 502:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    answer = eventually(lambda: app.get("/headers"), lambda answer: answer.status_code != 502)
     assert answer.status_code == 200, answer.text
     return app
 
@@ -129,15 +126,10 @@ def test_an_app_is_over_when_its_session_is(server, ada):
         assert tunnels()
         with server.client(ada.token) as api:
             api.delete(f"/sessions/{name}")
-        deadline = time.monotonic() + PATIENCE_S
-        while is_there(app):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        eventually(lambda: not is_there(app))
     session_id = server.node.show(name)["id"]
     # First nobody gets in any more; then the tunnel is closed.
-    while any(session_id in line for line in tunnels()):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    eventually(lambda: not any(session_id in line for line in tunnels()))
 
 
 def is_there(app: httpx.Client) -> bool:

@@ -6,8 +6,8 @@ import docker
 import pytest
 
 from tests.control_node import SMALL, ControlNode
-from tests.eventually import eventually
 from tests.forked_cli import ForkedMuster
+from tests.waiting import eventually
 
 
 def capacity(node: ControlNode) -> dict:
@@ -158,7 +158,7 @@ def test_logs_are_read_while_the_session_runs_and_after(node, tail):
     node.reaches(name, "RUNNING")
     log = node.directory / "followed.log"
     following = ForkedMuster(("logs", "--follow", name), node.environment, log)
-    eventually(log.read_text, lambda text: text == "line 1\nline 2\nline 3\n", pause_s=0.1)
+    eventually(log.read_text, lambda text: text == "line 1\nline 2\nline 3\n")
     node.exec(name, "touch", "/tmp/end")
     assert following.wait(300) == 0
     assert log.read_text().splitlines()[-1] == "last"

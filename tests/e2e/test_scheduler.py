@@ -7,8 +7,8 @@ import pytest
 
 from tests.control_node import SMALL, ControlNode
 from tests.e2e.conftest import NewNode
-from tests.eventually import eventually
 from tests.forked_cli import ForkedMuster
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from tests.control_node import NOTHING, SMALL
-from tests.eventually import eventually
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)
 MULTI_NODE = ("--cluster-mode", "multi-node")

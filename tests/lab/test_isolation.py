@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import pytest
 
-from tests.eventually import eventually
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
+from tests.waiting import eventually
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from tests.control_node import NOTHING
-from tests.eventually import eventually
 from tests.lab.bring_up import INVENTORY, provision_again
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)
 

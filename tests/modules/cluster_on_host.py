@@ -17,7 +17,6 @@ from ansible.module_utils.testing import patch_module_args
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from tests.eventually import eventually
 from tests.modules.agent_code import (
     ROOT,
     agent_converge,
@@ -28,6 +27,7 @@ from tests.modules.agent_code import (
     kernel_cgroup,
     removal,
 )
+from tests.waiting import eventually
 
 RUNTIME = Path(agent_names.RUNTIME_PATH)
 IMAGE = f"modtest-busybox:{os.getpid()}"
@@ -265,7 +265,7 @@ def log_of(words):
 
 def log_with(cluster, container_id, text):
     """Wait until a container has written something, and return its whole log."""
-    return eventually(lambda: b"".join(cluster.engine.logs(container_id)), lambda log: text in log, pause_s=0.05)
+    return eventually(lambda: b"".join(cluster.engine.logs(container_id)), lambda log: text in log)
 
 
 def killed_when(reached, manifest):

@@ -1,7 +1,7 @@
 """What a launched kernel finds: its limits, its environment, its peers."""
 
-from tests.eventually import eventually
 from tests.modules.cluster_on_host import RUNTIME, log_with, session
+from tests.waiting import eventually
 
 
 def test_a_gang_is_launched_and_a_second_run_changes_nothing(cluster):
@@ -169,5 +169,4 @@ def _when_ended(cluster):
     return eventually(
         lambda: cluster.report()["kernels"],
         lambda kernels: all(kernel["state"] == "exited" for kernel in kernels),
-        pause_s=0.1,
     )

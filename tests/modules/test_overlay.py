@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from tests.eventually import eventually
 from tests.modules.agent_code import (
     agent_manifest,
     agent_names,
@@ -17,6 +16,7 @@ from tests.modules.agent_code import (
     removal,
 )
 from tests.modules.cluster_on_host import IMAGE, RUNTIME, desired, killed_when, log_with, on_overlay, session
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,7 +49,7 @@ def _gateway_address(container_id):
 
 def _inspected(cluster, name):
     """Inspect an overlay once the swarm has allocated it. Before, the engine names neither driver nor options."""
-    return eventually(lambda: cluster.engine.network(name), lambda found: found["Driver"], pause_s=0.05)
+    return eventually(lambda: cluster.engine.network(name), lambda found: found["Driver"])
 
 
 def test_the_keeper_makes_what_shall_exist_and_removes_what_shall_not(cluster):
@@ -309,7 +309,11 @@ def test_a_gang_over_agents_begins_when_the_names_of_its_kernels_resolve(cluster
     monkeypatch.setattr(gang_release, "_NAMES_PATIENCE_S", 120)
     gang, overlay = _overlay_gang("main1")
     gang["kernels"][0]["env"] = {"BACKENDAI_CLUSTER_HOSTS": "main1,sub1"}
-    gang["kernels"][0]["command"] = ["sh", "-c", "nslookup sub1 127.0.0.11 >/dev/null && echo resolved; exec sleep 1000"]
+    gang["kernels"][0]["command"] = [
+        "sh",
+        "-c",
+        "nslookup sub1 127.0.0.11 >/dev/null && echo resolved; exec sleep 1000",
+    ]
     cluster.converge(gang, overlays=[overlay])
     name = f"{cluster.name}-late"
     late = ["docker", "run", "--detach", "--name", name, "--network", overlay["name"], "--network-alias", "sub1"]

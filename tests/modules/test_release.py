@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from muster.core.spec.session_spec import HOME
-from tests.eventually import eventually
+from muster.core.spec.mounts import HOME
 from tests.modules.cluster_on_host import desired, session
+from tests.waiting import eventually
 
 SAYS = ["sh", "-c", "echo begun >$HOME/said; exec sleep 1000"]
 FAILS = ["sh", "-c", "exit 3"]
@@ -46,7 +46,7 @@ def test_a_command_begins_when_it_is_released_and_not_before(cluster):
         "go": {f"{gang['network']['name']}-{name}": "generation 1" for name in ("main1", "sub1")}
     }
     assert (_outcome(done), _released(done)) == ("released", [True, True])
-    eventually(lambda: _begun(cluster, gang), lambda begun: begun == ["yes", "yes"], pause_s=0.05)
+    eventually(lambda: _begun(cluster, gang), lambda begun: begun == ["yes", "yes"])
     repeated = cluster.converge(release)
     assert (_outcome(repeated), repeated["changed"]) == ("released", False)
 
@@ -62,7 +62,7 @@ def test_a_release_that_is_repeated_after_the_commands_ended_is_still_one(cluste
     gang, _ = _started(cluster, command=FAILS)
     release = desired(gang, "release")
     cluster.converge(release)
-    eventually(cluster.states, lambda states: set(states.values()) == {"exited"}, pause_s=0.05)
+    eventually(cluster.states, lambda states: set(states.values()) == {"exited"})
     result = cluster.converge(release)
     assert (_outcome(result), result["changed"]) == ("released", False)
 

@@ -4,9 +4,9 @@ import stat
 
 import pytest
 
-from tests.eventually import eventually
 from tests.modules.agent_code import engine_api
 from tests.modules.cluster_on_host import desired, log_of, log_with, session
+from tests.waiting import eventually
 
 
 def test_stopped_kernels_leave_nothing_but_their_last_words(cluster):
@@ -151,4 +151,4 @@ def _wait_for_end(cluster, kernel_name):
     def state():
         return {kernel["name"]: kernel["state"] for kernel in cluster.report()["kernels"]}[kernel_name]
 
-    eventually(state, lambda seen: seen == "exited", pause_s=0.05)
+    eventually(state, lambda seen: seen == "exited")
