@@ -74,6 +74,8 @@ def converge(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None])
         try:
             stack.enter_context(host_state.one_run_at_a_time(manifest.cluster, patience_s))
             accepted = _check_generation(manifest)
+            if any(session.desired == LAUNCH for session in manifest.sessions):
+                engine.expect_facts()
             observed = observe(engine, manifest)
             run = _Run(engine, manifest, observed, warn)
             if accepted != manifest.generation:
@@ -123,7 +125,7 @@ def observe(engine: EngineApi, manifest: Manifest) -> Observed:
     swarm = {"manager": False}
     overlay_obstacle = ""
     if manifest.overlays is not None or names.OVERLAY in launched:
-        swarm = overlay_networks.swarm_of(engine.info())
+        swarm = overlay_networks.swarm_of(engine.facts())
     if names.OVERLAY in launched:
         overlay_obstacle = overlay_networks.obstacle(engine, swarm)
     containers = [names.SeenContainer.from_list(entry) for entry in engine.containers(label)]

@@ -32,6 +32,7 @@ OVERLAY = "overlay"
 _LENT = "muster-lent-"
 # The engine puts every container of an overlay on this bridge too: its way out, and in for published ports.
 GATEWAY_BRIDGE = "docker_gwbridge"
+_LIVED = {"running", "paused", "exited"}
 RUNTIME_PATH = "/opt/muster/runtime"
 
 
@@ -119,6 +120,11 @@ class SeenContainer(NamedTuple):
     generation: str
     state: str
     networks: frozenset[str] = frozenset()
+
+    @property
+    def has_run(self) -> bool:
+        """Return whether it runs or has ended; in any other state it never ran, or is being removed."""
+        return self.state in _LIVED
 
     @classmethod
     def from_list(cls, entry: dict[str, Any]) -> SeenContainer:

@@ -419,6 +419,20 @@ def test_a_script_for_slurm_with_errors_names_their_lines_and_queues_nothing(scr
     assert nothing_queued()
 
 
+def test_errors_of_sbatch_lines_come_with_those_of_the_rest_and_without_what_follows_from_them(script):
+    path = script("#!/bin/sh\n#SBATCH --nodes=x --mem=lots\n#MUSTER --shm 4G --role ps:0\ntrue\n")
+    answer = muster("submit", path, "--cpu", "many", "--app", "nosuch")
+    assert answer.code == 2
+    assert [line.split("; ")[0] for line in answer.errors] == [
+        f"muster: {path}: line 2: --nodes: 'x' is no number of nodes",
+        f"muster: {path}: line 2: --mem: 'lots' is no amount of memory",
+        "muster: roles[0].replicas: '0' is too small",
+        "muster: cpu: 'many' is not a number",
+        "muster: apps[0]: there is no app 'nosuch'",
+    ]
+    assert nothing_queued()
+
+
 def test_a_script_for_slurm_can_be_submitted_again_while_it_runs(script):
     path = script("#!/bin/sh\n#SBATCH -J train\ntrue\n")
     assert submitted(path)["name"] == "train"
