@@ -17,7 +17,7 @@ from muster.core.model.session import FINAL
 from muster.settings import load_settings
 from muster.store.store import Store
 from tests.forked_cli import Done, ForkedMuster, run_forked
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = Path(sys.executable).parent
@@ -81,7 +81,7 @@ class ControlNode:
     def environment(self) -> dict[str, str]:
         return {**os.environ, **self.variables, "MUSTER_CONFIG": str(self.config)}
 
-    def run(self, *arguments: str, stdin: str = "", check: bool = True, timeout: float = 240) -> Done:
+    def run(self, *arguments: str, stdin: str = "", check: bool = True, timeout: float = 600) -> Done:
         done = run_forked(arguments, self.environment, stdin, timeout)
         assert "Traceback" not in done.err, done.err
         if check:
@@ -98,7 +98,7 @@ class ControlNode:
             env={**self.environment, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
             check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)
@@ -116,7 +116,7 @@ class ControlNode:
     def show(self, name: str) -> dict[str, Any]:
         return self.run("show", name, "--json").json()
 
-    def reaches(self, name: str, *states: str, within: float = 120) -> dict[str, Any]:
+    def reaches(self, name: str, *states: str, within: float = PATIENCE_S) -> dict[str, Any]:
         """Wait for one of the states and return the session. Fails at once if it ends in another state."""
         deadline = time.monotonic() + within
         # Looked up in the store: a command started ten times a second would take the machine from what is waited for.
@@ -165,7 +165,7 @@ class ControlNode:
         names = [session["id"] for session in self.run("ls", "--json").json()]
         if names:
             self.run("terminate", *names)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while self.run("ls", "--json").json():
             if self.daemon is None:
                 self.run("pass", "--wait", check=False)

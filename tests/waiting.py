@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 # More than anything takes on a machine with much else to do: only a test that fails waits so long.
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 def eventually(

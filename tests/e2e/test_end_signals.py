@@ -37,7 +37,7 @@ def reasons(session: dict) -> list[str]:
 
 @pytest.mark.parametrize("flags", [(), ("-v", "logs", "-o", "logs/%x.log")])
 def test_a_command_hears_of_its_time_limit_saves_and_ends_well(signalling, flags):
-    name = signalling.start("--time-limit", "7206s", "--signal", "USR1@7200", *flags, "-c", SAVES)
+    name = signalling.submit(*SMALL, "--time-limit", "7206s", "--signal", "USR1@7200", *flags, "-c", SAVES)
     ended = signalling.reaches(name, "TERMINATED")
     assert (ended["result"], ended["exit_code"]) == ("SUCCESS", 0)
     assert "USR1 goes to its command before its time limit is reached" in reasons(ended)

@@ -1,12 +1,13 @@
 """Sessions that wait, run a command, fail, or reach their limits."""
 
-import time
 from pathlib import Path
 
 import docker
 import pytest
 
 from tests.control_node import SMALL, ControlNode
+from tests.forked_cli import ForkedMuster
+from tests.waiting import eventually
 
 
 def capacity(node: ControlNode) -> dict:
@@ -113,17 +114,14 @@ def test_a_lack_of_memory_in_an_interactive_session_is_told_while_it_goes_on(nod
     greedy = "blocks = [bytearray(1 << 20) for _ in range(200)]"
     assert node.exec(name, "python3", "-c", greedy, check=False).code != 0
     told = "main1 ran out of memory: a process of it was killed, the container went on"
-    deadline = time.monotonic() + 90
-    while (session := node.show(name))["reason"] != told:
-        assert time.monotonic() < deadline, session["reason"]
-        time.sleep(0.5)
+    session = eventually(lambda: node.show(name), lambda seen: seen["reason"] == told)
     assert (session["state"], session["kernels"][0]["oom_killed"]) == ("RUNNING", True)
     assert told in node.run("show", name).out
     assert told in [line["reason"] for line in session["story"]]
 
 
 def test_a_time_limit_ends_a_session(node):
-    name = node.start("--time-limit", "1s")
+    name = node.submit(*SMALL, "--time-limit", "1s")
     session = node.reaches(name, "TERMINATED")
     assert (session["result"], session["reason"]) == ("FAILURE", "its time limit of 1s is reached")
 
@@ -155,9 +153,15 @@ def test_an_interactive_session_ends_when_its_container_is_removed_behind_our_ba
 
 @pytest.mark.parametrize("tail", [2])
 def test_logs_are_read_while_the_session_runs_and_after(node, tail):
-    name = node.submit(*SMALL, "-c", "for i in 1 2 3; do echo line $i; done; sleep 2; echo last")
+    wait = "until [ -e /tmp/end ]; do sleep 0.1; done"
+    name = node.submit(*SMALL, "-c", f"for i in 1 2 3; do echo line $i; done; {wait}; echo last")
     node.reaches(name, "RUNNING")
-    assert node.run("logs", "--follow", name).out.splitlines()[-1] == "last"
+    log = node.directory / "followed.log"
+    following = ForkedMuster(("logs", "--follow", name), node.environment, log)
+    eventually(log.read_text, lambda text: text == "line 1\nline 2\nline 3\n")
+    node.exec(name, "touch", "/tmp/end")
+    assert following.wait(300) == 0
+    assert log.read_text().splitlines()[-1] == "last"
     node.reaches(name, "TERMINATED")
     assert node.run("logs", name, "--tail", str(tail)).out == "line 3\nlast\n"
 

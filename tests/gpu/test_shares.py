@@ -52,7 +52,7 @@ def holding(mem_bytes: int, prefix: str = "") -> str:
     """Return shell commands that start a program which holds memory of the GPU, and wait until it does."""
     return (
         f"rm -f /tmp/held; {prefix}nohup /tools/smi hold {mem_bytes} </dev/zero >/tmp/held 2>&1 & "
-        "timeout 60 sh -c 'until grep -q holds /tmp/held; do sleep 0.1; done' 2>&1 || cat /tmp/held"
+        "timeout 300 sh -c 'until grep -q holds /tmp/held; do sleep 0.1; done' 2>&1 || cat /tmp/held"
     )
 
 

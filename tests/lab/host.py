@@ -134,7 +134,7 @@ def run_host(name: str, image: str, *options: str) -> None:
     docker("run", "--detach", "--name", name, "--hostname", name, *OPTIONS, *options, image, "sh", "-c", BOOT)
 
 
-def wait_until_booted(name: str, within_s: float = 90) -> None:
+def wait_until_booted(name: str, within_s: float = 300) -> None:
     deadline = time.monotonic() + within_s
     while (state := docker("exec", name, "systemctl", "is-system-running", check=False)) not in {"running", "degraded"}:
         if time.monotonic() > deadline:

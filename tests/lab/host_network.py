@@ -88,11 +88,13 @@ class HostNetwork:
 
     def hosts(self) -> list[Host]:
         """Return the hosts that run, in the order of their addresses."""
-        names = sorted(name for name, container in self._containers().items() if container["State"] == "running")
+        running = [name for name, container in self._containers().items() if container["State"] == "running"]
+        if not running:
+            return []
         found = []
-        for name in names:
-            networks = json.loads(docker("inspect", "--format", "{{json .NetworkSettings.Networks}}", name))
-            found.append(Host(name, networks[self.name]["IPAddress"]))
+        for container in json.loads(docker("inspect", *running)):
+            address = container["NetworkSettings"]["Networks"][self.name]["IPAddress"]
+            found.append(Host(container["Name"].removeprefix("/"), address))
         return sorted(found, key=lambda host: ipaddress.ip_address(host.address))
 
     def container_ids(self) -> list[str]:

@@ -13,6 +13,15 @@ from tests.lab.host_network import Host
 
 # All that comes in, before any other rule sees it, and all that goes out: dropped, so that nobody gets an answer.
 CUT = (("raw", "PREROUTING", "-i"), ("mangle", "POSTROUTING", "-o"))
+# In one go: starting each program from here would cost as much again. A cluster that never launched anything has no
+# directory of keys.
+_LEFT = """
+set -e
+docker ps --all --filter label=muster.cluster={0} --format 'containers/{{{{.Names}}}}'
+docker network ls --filter label=muster.cluster={0} --filter label=muster.session --format 'networks/{{{{.Name}}}}'
+cd /run/muster/{0} 2>/dev/null || exit 0
+find . -mindepth 1 -maxdepth 1 -type d -printf 'key directories/%f\\n'
+"""
 # Control groups by the engine's own driver and by systemd, in one hierarchy or several.
 _GROUPS_AND_MOUNTS = """
 for path in /sys/fs/cgroup/muster/{0}/*/ /sys/fs/cgroup/*/muster/{0}/*/ /sys/fs/cgroup/muster.slice/muster-{1}_*/ \\
@@ -80,7 +89,7 @@ class Lab:
         self.run(host, "systemctl", "kill", "--signal", "KILL", "--kill-who", "main", "docker.service")
         self.run(host, "systemctl", "stop", "docker.socket", "docker.service")
 
-    def start_engine(self, host: str, within_s: float = 90) -> None:
+    def start_engine(self, host: str, within_s: float = 300) -> None:
         self.run(host, "systemctl", "unmask", "--runtime", "--quiet", "docker.service", "docker.socket")
         self.run(host, "systemctl", "reset-failed", "docker.service", "docker.socket")
         self.run(host, "systemctl", "start", "docker.socket", "docker.service")
@@ -104,24 +113,24 @@ class Lab:
 
     def left_on(self, host: str, cluster: str) -> dict[str, list[str]]:
         """Return names of sessions' containers, networks and key directories there; none if the host is gone."""
-        if host not in {present.name for present in self.hosts}:
+        done = self.run(host, "sh", "-c", _LEFT.format(cluster), check=False)
+        if done.code != 0:
+            self._expect_gone(host, done)
             return NOTHING
-        label = ("--filter", f"label=muster.cluster={cluster}", "--format")
-        directories = ["find", f"/run/muster/{cluster}", "-mindepth", "1", "-maxdepth", "1", "-type", "d"]
-        networks = ("docker", "network", "ls", "--filter", "label=muster.session")
-        # It fails where the cluster never launched anything.
-        keys = self.run(host, *directories, check=False)
-        return {
-            "containers": self.run(host, "docker", "ps", "--all", *label, "{{.Names}}").out.split(),
-            "networks": self.run(host, *networks, *label, "{{.Name}}").out.split(),
-            "key directories": keys.out.split(),
-        }
+        things = [line.split("/", 1) for line in done.out.splitlines()]
+        return {kind: [name for of_kind, name in things if of_kind == kind] for kind in NOTHING}
 
     def groups_and_mounts_on(self, host: str, cluster: str) -> list[str]:
         """Return the control groups, mounts and GPU states of sessions there."""
-        if host not in {present.name for present in self.hosts}:
-            return []
-        return self.run(host, "sh", "-c", _GROUPS_AND_MOUNTS.format(cluster, cluster.replace("-", ""))).out.split()
+        done = self.run(host, "sh", "-c", _GROUPS_AND_MOUNTS.format(cluster, cluster.replace("-", "")), check=False)
+        if done.code != 0:
+            self._expect_gone(host, done)
+        return done.out.split()
+
+    def _expect_gone(self, host: str, done: Done) -> None:
+        """Raise what a command that failed said, unless the host does not run."""
+        if host in {present.name for present in self.hosts}:
+            raise HostError(f"{host}: {done.code}\n{done.out}{done.err}")
 
     @staticmethod
     def _rule(host: str, action: str, table: str, chain: str, direction: str) -> None:

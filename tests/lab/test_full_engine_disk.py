@@ -64,4 +64,4 @@ def test_a_container_that_could_not_start_for_a_full_disk_holds_no_overlay_once_
 
 
 def _eventually_runs(lab: Lab, host: str, *command: str) -> None:
-    eventually(lambda: lab.run(host, *command, check=False), lambda done: done.code == 0, within_s=30)
+    eventually(lambda: lab.run(host, *command, check=False), lambda done: done.code == 0)

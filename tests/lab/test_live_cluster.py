@@ -8,11 +8,12 @@ import pytest
 
 from tests.control_node import ROOT, SCRIPTS
 from tests.forked_cli import Done
-from tests.lab.bring_up import changes, provision
+from tests.lab.bring_up import RUNTIME, changes, provision_again
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
 
 pytestmark = pytest.mark.timeout(900)
+LISTS = "/var/lib/apt/lists/*_Packages*"
 
 
 @pytest.fixture
@@ -34,17 +35,22 @@ def ansible(node: LabControlNode, inventory: Path, *arguments: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def test_a_new_runtime_and_a_new_configuration_disturb_no_running_session(
+def test_a_new_runtime_disturbs_no_running_session_and_is_never_anothers(
     lab: Lab, lab_node: LabControlNode, gang: str
 ) -> None:
+    """A host that claims newer package lists than all others makes nobody take its sshd."""
+    first, second = (host.name for host in lab.hosts[:2])
+    version = lab.run(first, "cat", f"{RUNTIME}/VERSION").out
     before = [kernel["container_id"] for kernel in lab_node.show(gang)["kernels"]]
-    lab.run("lab-2", "sh", "-c", "echo old > /opt/muster/runtime/VERSION")
-    done = provision("--tags", "docker_engine,session_firewall,overlay_network,session_runtime", stdout=subprocess.PIPE)
+    lab.run(first, "sh", "-ec", f"touch -d 2037-01-01 {LISTS}; echo evil >{RUNTIME}/VERSION")
+    try:
+        done = provision_again("docker_engine,overlay_network,session_runtime", "--limit", f"{first},{second}")
+    finally:
+        lab.run(first, "sh", "-ec", f"touch {LISTS}")
     assert done.returncode == 0, done.stdout
-    assert changes(done) == {"lab-1": 0, "lab-2": 1, "lab-3": 0}, done.stdout
+    assert changes(done) == {first: 1, second: 0}, done.stdout
+    assert {lab.run(host.name, "cat", f"{RUNTIME}/VERSION").out for host in lab.hosts} == {version}
     assert lab_node.exec(gang, "ssh", "sub1", "ssh", "sub2", "hostname").out == "sub2\n"
-    versions = {lab.run(host.name, "cat", "/opt/muster/runtime/VERSION").out for host in lab.hosts}
-    assert len(versions) == 1, versions
     lab_node.run("pass", "--wait")
     assert [kernel["container_id"] for kernel in lab_node.show(gang)["kernels"]] == before
 

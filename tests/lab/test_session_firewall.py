@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.lab.bring_up import NETWORK, changes, provision
+from tests.lab.bring_up import NETWORK, changes, provision_again
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
 
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.timeout(900)
 METADATA = "169.254.169.254"
 # An address of nobody, which stands for all that is not the site's.
 ELSEWHERE = "198.51.100.7"
-ONLY_FIREWALL = ("--tags", "session_firewall")
+ROLE = "session_firewall"
+CONFIGURATION = "/etc/muster-firewall.json"
 # A program that any tenant can run. A refusal by the address itself is an answer too: it was reached.
 PROBE = """
 import json, socket, struct, sys
@@ -119,12 +120,20 @@ def rules(lab: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
         return
     for host in lab.hosts:
         lab.run(host.name, "apt-get", "install", "-y", "-qq", "--no-install-recommends", "nftables")
-    chosen = provision(*ONLY_FIREWALL, "-e", f"session_firewall_backend={request.param}", stdout=subprocess.PIPE)
+    found = {host.name: lab.run(host.name, "cat", CONFIGURATION).out for host in lab.hosts}
+    chosen = provision_again(ROLE, "-e", f"session_firewall_backend={request.param}")
     assert chosen.returncode == 0, chosen.stdout
     assert all("MUSTER" not in lab.run(host.name, "iptables-save").out for host in lab.hosts)
     yield request.param
-    again = provision(*ONLY_FIREWALL, stdout=subprocess.PIPE)
-    assert again.returncode == 0, again.stdout
+    configure(lab, found)
+    assert all("MUSTER" in lab.run(host.name, "iptables-save").out for host in lab.hosts)
+
+
+def configure(lab: Lab, configurations: dict[str, str]) -> None:
+    """Give hosts these configurations of the firewall, as the role would."""
+    for host, configuration in configurations.items():
+        lab.run(host, "tee", CONFIGURATION, stdin=configuration)
+        lab.run(host, "muster-firewall", "apply")
 
 
 @pytest.fixture(scope="module")
@@ -271,43 +280,49 @@ def test_the_doctor_says_of_each_agent_whether_its_overlays_are_encrypted(
 @pytest.mark.usefixtures("elsewhere")
 def test_a_site_closes_and_opens_more_as_foretold_and_takes_it_back(lab: Lab, alone: dict) -> None:
     (kernel,) = alone["kernels"]
-    own = next(host.address for host in lab.hosts if host.name == kernel["agent"])
+    host = kernel["agent"]
+    own = next(known.address for known in lab.hosts if known.name == host)
     wishes = {
         "session_firewall_closed": ["198.51.100.0/24"],
         "session_firewall_open": [{"to": ELSEWHERE, "port": 80}, {"to": own, "port": 22}],
     }
     tried = [(ELSEWHERE, 0), (ELSEWHERE, 22), (ELSEWHERE, 80), (own, 22), (own, 7946)]
     assert reached(lab, kernel, tried) == tried[:3]
-    arguments = (*ONLY_FIREWALL, "-e", json.dumps(wishes))
-    foretold = provision(*arguments, "--check", "--diff", stdout=subprocess.PIPE)
+    only_there = (ROLE, "--limit", host)
+    arguments = (*only_there, "-e", json.dumps(wishes))
+    foretold = provision_again(*arguments, "--check", "--diff")
     assert reached(lab, kernel, tried) == tried[:3]
-    done = provision(*arguments, stdout=subprocess.PIPE)
+    done = provision_again(*arguments)
     assert done.returncode == 0, done.stdout
-    assert changes(done) == changes(foretold) == {host.name: 2 for host in lab.hosts}
+    assert changes(done) == changes(foretold) == {host: 2}
     assert "+ipv4 -A MUSTER-SESSION -d 198.51.100.0/24 -j REJECT" in foretold.stdout
     assert reached(lab, kernel, tried) == [(ELSEWHERE, 80), (own, 22)]
-    assert changes(provision(*ONLY_FIREWALL, stdout=subprocess.PIPE)) == {host.name: 2 for host in lab.hosts}
+    assert changes(provision_again(*only_there)) == {host: 2}
+    assert reached(lab, kernel, tried) == tried[:3]
 
 
 def test_an_agent_that_others_do_not_know_is_made_known_to_them(lab: Lab) -> None:
     *others, last = lab.hosts
     for host in lab.hosts:
-        lab.run(host.name, "sed", "-i", rf"s/{last.address}/192.0.2.77/", "/etc/muster-firewall.json")
+        lab.run(host.name, "sed", "-i", rf"s/{last.address}/192.0.2.77/", CONFIGURATION)
         lab.run(host.name, "muster-firewall", "apply")
-    done = provision(*ONLY_FIREWALL, "--limit", last.name, stdout=subprocess.PIPE)
+    done = provision_again(ROLE, "--limit", last.name)
     assert done.returncode == 0, done.stdout
     for host in others:
-        known = json.loads(lab.run(host.name, "cat", "/etc/muster-firewall.json").out)["agents"]
+        known = json.loads(lab.run(host.name, "cat", CONFIGURATION).out)["agents"]
         assert last.address in known[last.name]
         assert lab.run(host.name, "muster-firewall", "check").out == ""
-    assert changes(provision(*ONLY_FIREWALL, stdout=subprocess.PIPE))[others[0].name] == 2
+    assert changes(provision_again(ROLE))[others[0].name] == 2
 
 
 def test_bad_networks_are_answered_with_all_errors_and_nothing_is_done(lab: Lab) -> None:
     wishes = {"session_firewall_closed": ["10.0.0.1/8"], "session_firewall_peers": ["lab"]}
-    done = provision(*ONLY_FIREWALL, "-e", json.dumps(wishes), stdout=subprocess.PIPE)
+    host = lab.hosts[0].name
+    before = lab.run(host, "cat", CONFIGURATION).out
+    done = provision_again(ROLE, "--limit", host, "-e", json.dumps(wishes))
     assert done.returncode != 0
     told = " ".join(done.stdout.split())
     assert "session_firewall_closed: '10.0.0.1/8' is no network" in told
     assert "session_firewall_peers: 'lab' is no network" in told
-    assert all(lab.run(host.name, "muster-firewall", "check").out == "" for host in lab.hosts)
+    assert lab.run(host, "cat", CONFIGURATION).out == before
+    assert lab.run(host, "muster-firewall", "check").out == ""

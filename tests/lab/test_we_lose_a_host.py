@@ -1,13 +1,12 @@
 """A host that is gone for good. The last of the lab's tests: it takes one of the hosts."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.control_node import NOTHING
-from tests.lab.bring_up import INVENTORY, provision
+from tests.lab.bring_up import INVENTORY, provision_again
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
 from tests.waiting import eventually
@@ -30,7 +29,7 @@ def test_a_host_that_is_gone_for_good_is_forgotten_with_all_that_was_on_it(lab: 
     assert node.show(again)["state"] == "RUNNING"
 
     take_out(INVENTORY, "lab-3")
-    done = provision("--tags", "overlay_network", "-e", "overlay_network_prune=true", stdout=subprocess.PIPE)
+    done = provision_again("overlay_network", "-e", "overlay_network_prune=true")
     assert done.returncode == 0, done.stdout
     assert "lab-3" not in lab.run("lab-1", "docker", "node", "ls").out
     eventually(

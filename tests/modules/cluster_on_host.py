@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tests.modules.agent_code import (
     kernel_cgroup,
     removal,
 )
+from tests.waiting import eventually
 
 RUNTIME = Path(agent_names.RUNTIME_PATH)
 IMAGE = f"modtest-busybox:{os.getpid()}"
@@ -53,10 +53,22 @@ Host main* sub*
   BatchMode yes
 """
 
+# It waits for leave before each request to the engine, and at its end.
 RUN = """
-import json, sys
+import json, sys, threading
 from tests.modules.agent_code import agent_manifest, converge, engine_api
-converge.converge(engine_api.EngineApi(), agent_manifest.parse_manifest(json.load(sys.stdin)), print)
+one_at_a_time, connect = threading.Lock(), engine_api._SocketConnection.connect
+def wait_for_leave():
+    with one_at_a_time:
+        print(flush=True)
+        sys.stdin.readline()
+def connect_with_leave(connection):
+    wait_for_leave()
+    connect(connection)
+engine_api._SocketConnection.connect = connect_with_leave
+manifest = json.loads(sys.stdin.readline())
+converge.converge(engine_api.EngineApi(), agent_manifest.parse_manifest(manifest), sys.stderr.write)
+wait_for_leave()
 """
 
 
@@ -253,24 +265,21 @@ def log_of(words):
 
 def log_with(cluster, container_id, text):
     """Wait until a container has written something, and return its whole log."""
-    give_up_at = time.monotonic() + 10
-    while time.monotonic() < give_up_at:
-        log = b"".join(cluster.engine.logs(container_id))
-        if text in log:
-            return log
-        time.sleep(0.05)
-    raise AssertionError(f"no {text!r} in {log!r}")
+    return eventually(lambda: b"".join(cluster.engine.logs(container_id)), lambda log: text in log)
 
 
 def killed_when(reached, manifest):
-    """Start a run in a process of its own and kill it as soon as a point is reached; True if it was still running."""
-    run = subprocess.Popen([sys.executable, "-c", RUN], stdin=subprocess.PIPE, text=True, cwd=ROOT)
-    run.stdin.write(json.dumps(manifest))
-    run.stdin.close()
-    give_up_at = time.monotonic() + 30
-    while not reached() and run.poll() is None:
-        assert time.monotonic() < give_up_at
-    interrupted = run.poll() is None
-    run.kill()
-    run.wait()
-    return interrupted
+    """Start a run in a process of its own and kill it at the first of its steps before which a point is reached.
+
+    True if there was one. A step is a request to the engine, or the run's end.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as run:
+        print(json.dumps(manifest), file=run.stdin, flush=True)
+        while run.stdout.readline():
+            if reached():
+                run.kill()
+                return True
+            print(file=run.stdin, flush=True)
+    return False

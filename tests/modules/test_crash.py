@@ -1,11 +1,9 @@
 """A run that is killed at any point, and its second try."""
 
-import time
-
 import pytest
 
 from tests.modules.agent_code import account_files, removal
-from tests.modules.cluster_on_host import USER, desired, killed_when, log_of, session
+from tests.modules.cluster_on_host import USER, desired, killed_when, log_of, log_with, session
 
 POINTS_OF_A_LAUNCH = {
     "a key directory is there": lambda cluster: cluster.key_directories() != [],
@@ -34,8 +32,6 @@ def test_a_launch_killed_when(cluster, point):
 def test_a_probe_of_an_image_that_was_killed_leaves_nothing(cluster):
     gang = session()
     assert killed_when(lambda: cluster.states() != {}, cluster.manifest(gang))
-    # The engine may still carry out the killed run's last requests after this run has listed the containers.
-    time.sleep(0.5)
     cluster.converge()
     assert cluster.leaves_nothing()
 
@@ -62,9 +58,10 @@ POINTS_OF_A_STOP = {
 
 @pytest.mark.parametrize("point", POINTS_OF_A_STOP)
 def test_a_stop_killed_when(cluster, point):
-    gang = session(["main1", "sub1"], command=["sh", "-c", "echo said; exec sleep 100"])
+    gang = session(["main1", "sub1"], command=["sh", "-c", "echo said; exec sleep 1000"])
     cluster.converge(gang)
-    time.sleep(0.5)
+    for entry in cluster.containers().values():
+        log_with(cluster, entry["Id"], b"said")
     stopping = desired(gang, "stop")
     assert killed_when(lambda: POINTS_OF_A_STOP[point](cluster), cluster.manifest(stopping))
     result = cluster.converge(stopping)

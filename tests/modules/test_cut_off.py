@@ -113,6 +113,6 @@ def test_a_repair_that_is_killed_is_done_by_the_next_run(cluster):
     gang = session(["main1", "sub1"])
     cluster.converge(gang)
     _remove_network(gang)
-    killed_when(lambda: cluster.networks() != [], cluster.manifest(desired(gang, "keep")))
+    assert killed_when(lambda: cluster.networks() != [], cluster.manifest(desired(gang, "keep")))
     assert [entry["error"] for entry in cluster.converge(desired(gang, "keep"))["sessions"]] == [None]
     assert cluster.run_in(gang, "main1", "ssh", "sub1", "hostname") == "sub1"

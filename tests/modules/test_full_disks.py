@@ -90,7 +90,7 @@ def test_a_folder_that_finds_no_room_fails_its_session_alone(cluster, small_disk
 
 def test_on_a_full_disk_sessions_end_and_their_last_words_are_kept(cluster, small_disk):
     state = small_disk(cluster.paths.state, 64)
-    gang = session(["main1", "sub1"], command=["sh", "-c", "echo said; exec sleep 100"])
+    gang = session(["main1", "sub1"], command=["sh", "-c", "echo said; exec sleep 1000"])
     cluster.converge(gang)
     for entry in cluster.containers().values():
         log_with(cluster, entry["Id"], b"said")

@@ -1,8 +1,7 @@
 """What a launched kernel finds: its limits, its environment, its peers."""
 
-import time
-
 from tests.modules.cluster_on_host import RUNTIME, log_with, session
+from tests.waiting import eventually
 
 
 def test_a_gang_is_launched_and_a_second_run_changes_nothing(cluster):
@@ -61,7 +60,7 @@ def test_the_environment_is_the_images_then_the_manifests_then_the_users(cluster
 
 
 def test_limits_are_set_and_no_privilege_is_left(cluster):
-    cluster.converge(session(command=["sh", "-c", "cat /proc/self/status; exec sleep 100"]))
+    cluster.converge(session(command=["sh", "-c", "cat /proc/self/status; exec sleep 1000"]))
     (entry,) = cluster.containers().values()
     container = cluster.engine.container(entry["Id"])
     status = dict(
@@ -167,10 +166,7 @@ def test_two_clusters_on_a_host_do_not_touch_each_other(make_cluster):
 
 
 def _when_ended(cluster):
-    give_up_at = time.monotonic() + 10
-    while time.monotonic() < give_up_at:
-        kernels = cluster.report()["kernels"]
-        if all(kernel["state"] == "exited" for kernel in kernels):
-            return kernels
-        time.sleep(0.1)
-    raise AssertionError(f"still running: {kernels}")
+    return eventually(
+        lambda: cluster.report()["kernels"],
+        lambda kernels: all(kernel["state"] == "exited" for kernel in kernels),
+    )

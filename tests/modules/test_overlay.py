@@ -3,7 +3,6 @@
 import socket
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.modules.agent_code import (
     removal,
 )
 from tests.modules.cluster_on_host import IMAGE, RUNTIME, desired, killed_when, log_with, on_overlay, session
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,11 +49,7 @@ def _gateway_address(container_id):
 
 def _inspected(cluster, name):
     """Inspect an overlay once the swarm has allocated it. Before, the engine names neither driver nor options."""
-    give_up_at = time.monotonic() + 10
-    while not (found := cluster.engine.network(name))["Driver"]:
-        assert time.monotonic() < give_up_at, found
-        time.sleep(0.05)
-    return found
+    return eventually(lambda: cluster.engine.network(name), lambda found: found["Driver"])
 
 
 def test_the_keeper_makes_what_shall_exist_and_removes_what_shall_not(cluster):
@@ -308,15 +304,20 @@ def test_an_overlay_that_was_removed_under_running_kernels_is_made_again(cluster
     assert not cluster.converge(desired(gang, "keep"), overlays=[overlay])["changed"]
 
 
-def test_a_gang_over_agents_begins_when_the_names_of_its_kernels_resolve(cluster):
+def test_a_gang_over_agents_begins_when_the_names_of_its_kernels_resolve(cluster, monkeypatch):
     """A kernel on another host is a container here that joins the overlay later, under a name of the gang."""
+    monkeypatch.setattr(gang_release, "_NAMES_PATIENCE_S", 120)
     gang, overlay = _overlay_gang("main1")
     gang["kernels"][0]["env"] = {"BACKENDAI_CLUSTER_HOSTS": "main1,sub1"}
-    gang["kernels"][0]["command"] = ["sh", "-c", "nslookup sub1 127.0.0.11 >/dev/null && echo resolved; exec sleep 100"]
+    gang["kernels"][0]["command"] = [
+        "sh",
+        "-c",
+        "nslookup sub1 127.0.0.11 >/dev/null && echo resolved; exec sleep 1000",
+    ]
     cluster.converge(gang, overlays=[overlay])
     name = f"{cluster.name}-late"
     late = ["docker", "run", "--detach", "--name", name, "--network", overlay["name"], "--network-alias", "sub1"]
-    joining = threading.Timer(1.0, subprocess.run, [[*late, IMAGE, "sleep", "100"]], {"capture_output": True})
+    joining = threading.Timer(1.0, subprocess.run, [[*late, IMAGE, "sleep", "1000"]], {"capture_output": True})
     joining.start()
     try:
         result = cluster.converge(desired(gang, "release"), overlays=[overlay])

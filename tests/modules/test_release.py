@@ -6,8 +6,9 @@ import pytest
 
 from muster.core.spec.mounts import HOME
 from tests.modules.cluster_on_host import desired, session
+from tests.waiting import eventually
 
-SAYS = ["sh", "-c", "echo begun >$HOME/said; exec sleep 100"]
+SAYS = ["sh", "-c", "echo begun >$HOME/said; exec sleep 1000"]
 FAILS = ["sh", "-c", "exit 3"]
 
 
@@ -45,9 +46,7 @@ def test_a_command_begins_when_it_is_released_and_not_before(cluster):
         "go": {f"{gang['network']['name']}-{name}": "generation 1" for name in ("main1", "sub1")}
     }
     assert (_outcome(done), _released(done)) == ("released", [True, True])
-    give_up_at = time.monotonic() + 10
-    while _begun(cluster, gang) != ["yes", "yes"]:
-        assert time.monotonic() < give_up_at
+    eventually(lambda: _begun(cluster, gang), lambda begun: begun == ["yes", "yes"])
     repeated = cluster.converge(release)
     assert (_outcome(repeated), repeated["changed"]) == ("released", False)
 
@@ -63,9 +62,7 @@ def test_a_release_that_is_repeated_after_the_commands_ended_is_still_one(cluste
     gang, _ = _started(cluster, command=FAILS)
     release = desired(gang, "release")
     cluster.converge(release)
-    give_up_at = time.monotonic() + 10
-    while set(cluster.states().values()) != {"exited"}:
-        assert time.monotonic() < give_up_at
+    eventually(cluster.states, lambda states: set(states.values()) == {"exited"})
     result = cluster.converge(release)
     assert (_outcome(result), result["changed"]) == ("released", False)
 

@@ -80,7 +80,7 @@ def test_a_start_that_fails_ends_the_kernel_with_one_clear_line(cluster, files, 
 
 def test_a_secret_is_a_file_a_variable_and_a_link_and_in_no_login_or_inspection(cluster):
     entry = with_files(
-        ("sh", "-c", "echo $TOKEN; cat .config/token; exec sleep 60"),
+        ("sh", "-c", "echo $TOKEN; cat .config/token; exec sleep 1000"),
         secrets__token=f"{HUSH}\n",
         secret_env="TOKEN token\n",
         secret_links=f"token {HOME}/.config/token\n",
@@ -114,9 +114,9 @@ def test_a_kernel_is_stopped_at_once_while_its_bootstrap_script_runs(cluster):
 
 
 def test_secrets_of_an_earlier_launch_are_gone_in_the_next(cluster):
-    entry = with_files(("sleep", "60"), secrets__old=HUSH)
+    entry = with_files(("sleep", "1000"), secrets__old=HUSH)
     cluster.converge(entry)
-    later = with_files(("sleep", "60"), secrets__new=HUSH)
+    later = with_files(("sleep", "1000"), secrets__new=HUSH)
     kernel = {**entry["kernels"][0], "files": later["kernels"][0]["files"]}
     cluster.generation = 2
     cluster.converge({**entry, "generation": 2, "kernels": [kernel]})

@@ -101,7 +101,7 @@ def test_groups_that_a_killed_run_left_are_swept(cluster):
 def test_a_group_that_a_process_is_in_is_said_to_be_left(cluster):
     group = kernel_cgroup.hierarchies().every[0] / "muster" / cluster.name / "left"
     group.mkdir(parents=True)
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "1000"]) as process:
         (group / "cgroup.procs").write_text(str(process.pid))
         left = cluster.converge()["report"]["leftovers"]
         process.kill()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from tests.tiers.plan import PLAN, PROVISION, Stage, Tier
-from tests.tiers.runner import Runner, exit_code, summary
+from tests.tiers.runner import Processors, Runner, exit_code, summary
 
 
 def main() -> int:
@@ -17,10 +17,11 @@ def main() -> int:
     if unknown := chosen.difference(names):
         parser.error(f"there is no tier {', '.join(map(repr, sorted(unknown)))}; ./dev test -h names them")
     obstacle = "" if os.geteuid() == 0 else "it provisions this machine and needs root"
+    before = Processors.now()
     outcomes = Runner(("./dev",), obstacle).run(_only(chosen) if chosen else PLAN)
     if not obstacle:
         subprocess.run(("./dev", "clean-tests"), check=False)
-    sys.stdout.write(f"\n{summary(outcomes)}\n")
+    sys.stdout.write(f"\n{summary(outcomes)}\n{Processors.now().since(before)}\n")
     return exit_code(outcomes, in_ci=bool(os.environ.get("CI")))
 
 

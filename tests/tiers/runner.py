@@ -31,11 +31,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a tier; `reason` says why it did not run."""
+    """The outcome of a tier; `reason` says why it did not run.
+
+    `cpu_s` is the processor time of its processes, without what containers and daemons did for it.
+    """
 
     tier: Tier
     verdict: Verdict
     duration_s: float = 0.0
+    cpu_s: float = 0.0
     record: Record = field(default_factory=Record)
     failures: tuple[str, ...] = ()
     reason: str = ""
@@ -88,7 +92,7 @@ class Runner:
         if prints_at_once:
             self._print(lines)
         with subprocess.Popen(
-            [*self._dev, *tier.command],
+            ["nice", "-n", str(tier.niceness), *self._dev, *tier.command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -101,12 +105,15 @@ class Runner:
                 lines.append(line)
                 if prints_at_once:
                     self._print([line])
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
         if not prints_at_once:
             self._print(lines)
         return Outcome(
             tier,
             Verdict.FAILED if process.returncode else Verdict.PASSED,
             time.monotonic() - began,
+            used.ru_utime + used.ru_stime,
             read_record(report),
             tuple(line.rstrip() for line in lines if _FAILURE.match(line)),
         )
@@ -140,7 +147,29 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 def _result(outcome: Outcome) -> str:
     if outcome.verdict is Verdict.DID_NOT_RUN:
         return f"{outcome.verdict}: {outcome.reason}"
-    return f"{outcome.verdict}  {outcome.duration_s:5.0f} s"
+    return f"{outcome.verdict}  {outcome.duration_s:5.0f} s, {outcome.cpu_s:5.0f} s of CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """The time for which this machine's processors were busy, and that for which they were there, since it booted."""
+
+    busy_s: float
+    all_s: float
+
+    @classmethod
+    def now(cls) -> "Processors":
+        """Return both by the kernel's counters."""
+        line = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
+        user, nice, system, idle, waiting, *interrupts = map(int, line.split()[1:8])
+        busy = user + nice + system + sum(interrupts)
+        tick_s = 1 / os.sysconf("SC_CLK_TCK")
+        return cls(busy * tick_s, (busy + idle + waiting) * tick_s)
+
+    def since(self, earlier: "Processors") -> str:
+        """Say how busy they were meanwhile, with what containers and daemons did."""
+        busy_s, all_s = self.busy_s - earlier.busy_s, self.all_s - earlier.all_s
+        return f"{busy_s / 60:.0f} min of CPU; processors were busy for {busy_s / max(all_s, 0.01):.0%} of the time"
 
 
 def exit_code(outcomes: Sequence[Outcome], *, in_ci: bool) -> int:

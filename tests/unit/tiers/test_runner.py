@@ -1,12 +1,13 @@
 """`./dev test` runs every tier, also when one fails, and its exit code and last lines say what came of them."""
 
+import os
 import stat
 
 import pytest
 
 from tests.tiers.plan import LINT, PLAN, PROVISION, UNIT, Tier
 from tests.tiers.reports import read_record
-from tests.tiers.runner import Outcome, Runner, Verdict, exit_code, summary
+from tests.tiers.runner import Outcome, Processors, Runner, Verdict, exit_code, summary
 
 DEV = """#!/bin/sh
 # Succeeds, fails or prints, as its first argument says; writes a record as the plugin does.
@@ -16,6 +17,8 @@ case "$1" in
   bad) record c failed 2; echo "FAILED c - assert 1 == 2"; exit 1 ;;
   provision) test -z "$MUSTER_PROVISIONED" || exit 3; exit "$PROVISION_CODE" ;;
   engine) test "$MUSTER_PROVISIONED" = 1 ;;
+  equal) test "$(nice)" = "$NICENESS" ;;
+  less) test "$(nice)" = "$((NICENESS + 3 < 19 ? NICENESS + 3 : 19))" ;;
 esac
 """
 pytest_plugins = ["pytester"]
@@ -64,6 +67,21 @@ def test_tiers_that_need_an_engine_do_not_run_without_one(dev, monkeypatch):
     monkeypatch.setenv("PROVISION_CODE", "0")
     assert set(verdicts(Runner(dev).run(plan)).values()) == {"passed"}
     assert verdicts(Runner(dev, "it needs root").run(plan))["engine"] == "did not run"
+
+
+def test_a_tier_gives_way_by_its_niceness_alone(dev, monkeypatch):
+    monkeypatch.setenv("NICENESS", str(os.nice(0)))
+    lane = (Tier("equal", ("equal",), on_engine=False), Tier("less", ("less",), on_engine=False, niceness=3))
+    assert verdicts(Runner(dev).run([(lane,)])) == {"equal": "passed", "less": "passed"}
+
+
+def test_the_summary_says_what_each_tier_took_and_how_busy_the_processors_were():
+    text = summary([Outcome(UNIT, Verdict.PASSED, duration_s=60, cpu_s=100)])
+    assert "unit and contract  passed     60 s,   100 s of CPU\n" in text
+    later = Processors(busy_s=100 + 90, all_s=1000 + 120)
+    assert later.since(Processors(100, 1000)) == "2 min of CPU; processors were busy for 75% of the time"
+    before = Processors.now()
+    assert 0 < before.busy_s < before.all_s <= Processors.now().all_s
 
 
 def test_a_tier_that_did_not_run_fails_in_ci_only():
