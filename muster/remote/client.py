@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
 Answer = TypeVar("Answer", bound=View)
+# The server words errors for the API's other callers without commands and flags.
+_WORDING = {"Prefer": "command-line"}
 _PATIENCE = httpx.Timeout(60.0, connect=10.0)
 _LONG_PATIENCE = httpx.Timeout(600.0, connect=10.0)
 # Too many requests within a minute are over in seconds, too many failed sign-ins are not.
@@ -69,7 +71,10 @@ class Client:
         self._token = token
         if path is not None:
             self._http = httpx.Client(
-                base_url="http://localhost/api/v1/", timeout=_PATIENCE, transport=transport or UnixTransport(path)
+                base_url="http://localhost/api/v1/",
+                headers=_WORDING,
+                timeout=_PATIENCE,
+                transport=transport or UnixTransport(path),
             )
             return
         try:
@@ -82,8 +87,7 @@ class Client:
             raise BadInputError("--token-file: it holds no token; write what `muster token create` printed into it")
         self._http = httpx.Client(
             base_url=f"{self._url}/api/v1/",
-            # The server words errors for the API's other callers without commands and flags.
-            headers={"Authorization": f"Bearer {token}", "Prefer": "command-line"},
+            headers={"Authorization": f"Bearer {token}", **_WORDING},
             timeout=_PATIENCE,
             transport=transport,
             # The system's certificate authorities, so that a site's own is known too.
