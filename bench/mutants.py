@@ -26,7 +26,13 @@ REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 240
 
 MEMORY = ("test_memory.py", "test_ways_around.py", "test_usage.py")
-LEASES = ("test_lease_table.py", "test_lease_turn.py", "test_lease.py", "test_lease_classes.py")
+LEASES = (
+    "test_lease_table.py",
+    "test_lease_turn.py",
+    "test_lease_best_effort.py",
+    "test_lease.py",
+    "test_lease_classes.py",
+)
 LAUNCHES = ("test_launch.py", *LEASES)
 TESTS = {
     "allocations.c": MEMORY,

@@ -2,7 +2,6 @@
 
 import re
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,9 +10,8 @@ import httpx
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from tests.waiting import PATIENCE_S, eventually
 from tests.web_server import Server
-
-PATIENCE_S = 120
 
 
 class SignedIn(httpx.Client):
@@ -59,10 +57,7 @@ class AppBrowser(httpx.Client):
 
     def first_page(self) -> httpx.Response:
         """Return the app's first page, once the app answers."""
-        deadline = time.monotonic() + PATIENCE_S
-        while (answer := self.get(self.start)).status_code == 502:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        answer = eventually(lambda: self.get(self.start), lambda answer: answer.status_code != 502)
         assert answer.status_code == 200, answer.text
         return answer
 

@@ -17,6 +17,7 @@ from muster.core.model.session import FINAL
 from muster.settings import load_settings
 from muster.store.store import Store
 from tests.forked_cli import Done, ForkedMuster, run_forked
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = Path(sys.executable).parent
@@ -137,10 +138,7 @@ class ControlNode:
     def start_daemon(self) -> None:
         """Start the daemon; return when it knows an agent."""
         self.launch_daemon()
-        deadline = time.monotonic() + 60
-        while not self.run("agents", "--json").json():
-            assert time.monotonic() < deadline, (self.directory / "daemon.log").read_text()
-            time.sleep(0.5)
+        eventually(lambda: self.run("agents", "--json").json(), complaint=(self.directory / "daemon.log").read_text)
 
     def stop_daemon(self) -> None:
         if self.daemon is not None:

@@ -20,6 +20,7 @@ _CHANGES = frozenset(
     | {"images rm", "images sync", "secret set", "secret rm"}
     | {f"folder {action}" for action in ("create", "share", "unshare", "quota", "rm")}
     | {"agent drain", "agent resume", "reservation create", "reservation rm", "token create", "token revoke"}
+    | {f"{what} {action}" for what in ("limit", "share-weight") for action in ("set", "unset")}
 )
 """Commands that change something, or reach into a session."""
 # A command line may hold a password.

@@ -8,6 +8,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -39,6 +40,7 @@ _REQUEST_TIMEOUT_S = 5.0
 _ADDRESS_TIMEOUT_S = 30.0
 _ADDRESS_POLL_S = 0.2
 _MOST_BYTES = 16 << 20
+_REPEAT_S = 0.1
 _COMPILED = b"c"
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 # What the short commands use, themselves and by function.
@@ -182,7 +184,9 @@ def _become_command(connection: socket.socket) -> NoReturn:
             if connection.recv(1) == GO:
                 connection.settimeout(None)
                 _take_over(request)
-                threading.Thread(target=_obey, args=(connection,), daemon=True).start()
+                interrupts = Interrupts()
+                signal.signal(signal.SIGINT, interrupts.handle)
+                threading.Thread(target=obey, args=(connection, interrupts), daemon=True).start()
                 connection.sendall(bytes([_exit_code() & 0xFF]))
     except OSError:
         # The client has gone, or has waited for too long and helps itself.
@@ -232,7 +236,6 @@ def _read_request(connection: socket.socket) -> _Request | None:
 def _take_over(request: _Request) -> None:
     """Make this process what the client is: its streams, its directory, its environment."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in enumerate(request.streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -251,10 +254,33 @@ def _take_over(request: _Request) -> None:
     sys.argv = ["muster", *request.arguments]
 
 
-def _obey(connection: socket.socket) -> None:
-    """Pass on the client's signals, and end with it."""
+class Interrupts:
+    """The client's Ctrl-C, in the command's process. It is repeated until the main thread knows of it.
+
+    Python does not see a signal that comes just before a system call until that call has ended. Reading a pipe may
+    take forever.
+    """
+
+    def __init__(self) -> None:
+        self.due = False
+
+    def handle(self, _number: int, _frame: object) -> None:
+        """Raise KeyboardInterrupt, once for each Ctrl-C."""
+        if self.due:
+            self.due = False
+            raise KeyboardInterrupt
+
+
+def obey(connection: socket.socket, interrupts: Interrupts) -> None:
+    """Pass on the client's signals to this process, and end it with the client."""
     with suppress(OSError):
-        while number := connection.recv(1):
+        while True:
+            while interrupts.due and not select.select([connection], [], [], _REPEAT_S)[0]:
+                os.kill(os.getpid(), signal.SIGINT)
+            number = connection.recv(1)
+            if not number:
+                break
+            interrupts.due |= number[0] == signal.SIGINT
             os.kill(os.getpid(), number[0])
     os.kill(os.getpid(), signal.SIGTERM)
 

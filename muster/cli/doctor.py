@@ -21,9 +21,11 @@ from muster.core.model.heartbeat import Worker, unworked
 from muster.core.values.errors import MusterError
 from muster.core.values.slots import format_slot
 from muster.service.images.catalog import default_reference, load_catalog, tags_on
+from muster.service.scheduler.views import Source
 from muster.service.service import Service, queue_is_worked
 from muster.settings import Settings, load_settings, settings_path
 
+_MOST_NAMED = 8
 _WORK_IT = "start it (`service muster start`), or run `muster pass` from cron"
 
 
@@ -74,6 +76,7 @@ def _findings() -> Iterator[Finding]:
         lambda: f"{len(load_catalog(settings.catalog).images)} images in {settings.catalog}",
         "mend the catalog file",
     )
+    yield _attempt("limits and share weights", lambda: _overrides(settings), "repair the database first")
     try:
         yield _worked(settings)
     except MusterError as error:
@@ -95,6 +98,19 @@ def _database(settings: Settings) -> str:
     with Service.opened(settings):
         pass  # opening it is the check
     return settings.database_url
+
+
+def _overrides(settings: Settings) -> str:
+    """Return what does not hold of the settings file, since an administrator set it otherwise."""
+    with Service.opened(settings) as service:
+        limits, weights = service.limits.all().items, service.weights.all().items
+    changed = [f"limit of {one.kind.spelled} {one.name}" for one in limits if one.source is Source.ADMINISTRATOR]
+    changed += [f"share weight of {one.owner}" for one in weights if one.source is Source.ADMINISTRATOR]
+    if not changed:
+        return "as in the settings file"
+    more = f", and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+    named = ", ".join(changed[:_MOST_NAMED])
+    return f"set over the settings file: {named}{more} (`muster limit ls`, `muster share-weight ls`)"
 
 
 def _worked(settings: Settings) -> Finding:

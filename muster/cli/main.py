@@ -75,6 +75,14 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "muster.cli.agents.reservation:reservation_group",
         "Set agents aside for a time: for some users, or for nobody (maintenance).",
     ),
+    "limit": (
+        "muster.cli.limits:limit_group",
+        "What users, projects and resource groups may have running and waiting.",
+    ),
+    "share-weight": (
+        "muster.cli.limits:share_weight_group",
+        "How much each user is entitled to in the orders drf and fair_share.",
+    ),
     "token": (
         "muster.cli.token:token_group",
         "Tokens with which programs and other machines use the API of `muster web`.",

@@ -16,7 +16,7 @@ from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE
 from muster.core.values.errors import BadInputError
 from muster.core.values.units import format_duration, parse_duration
 from muster.service.questions.traces import TRACES, format_of
-from muster.service.questions.what_if import HISTORY, LIVE, Trial, WhatIf, agents_of, jobs_of, policies
+from muster.service.questions.what_if import HISTORY, LIVE, Trial, WhatIf, agents_of, jobs_of, policies, site_policy
 from muster.settings import load_settings
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -80,22 +80,24 @@ def simulate(
       muster simulate --cluster nodes.csv --workload trace.csv --compare pack,fragmentation --until 7d
       muster simulate --cluster cluster_machine_list --workload cluster_job_log --trace philly --window 20%..80%
 
-    Limits, shares and everything else that is not given are as in the site's settings. How files look: docs/what-if.md.
+    Everything else is as in the site's settings; for a live cluster, or a history, with the limits and share weights
+    that administrators set over them. How files look: docs/what-if.md.
     """
     settings = load_settings()
     changes = {"backfill": backfill, "preemption": preemption, "defragment": defragment}
-    ways = policies(
-        settings,
-        order,
-        policy,
-        [name.strip() for name in (compare or "").split(",") if name.strip()],
-        {name: value for name, value in changes.items() if value is not None},
-    )
     with ExitStack() as stack:
 
         def what_if() -> WhatIf:
             return stack.enter_context(opened_service()).what_if()
 
+        ways = policies(
+            site_policy(cluster, workload, settings, what_if),
+            settings.scheduler_plugins,
+            order,
+            policy,
+            [name.strip() for name in (compare or "").split(",") if name.strip()],
+            {name: value for name, value in changes.items() if value is not None},
+        )
         form = format_of(trace, columns)
         agents = agents_of(cluster, form, what_if)
         arriving = jobs_of(workload, form, days, what_if)

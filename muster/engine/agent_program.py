@@ -16,17 +16,9 @@ from typing import IO
 from muster.core.agents.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_ssh import is_local, ssh_command
+from muster.engine.piped import NoSshError, last_line, ssh_options, start_piped
 
-_OPTIONS = {
-    "BatchMode": "yes",
-    "ClearAllForwardings": "yes",
-    "ConnectTimeout": "10",
-    "RemoteCommand": "none",
-    # A host that vanished is noticed within some 20 s.
-    "ServerAliveInterval": "5",
-    "ServerAliveCountMax": "3",
-    "LogLevel": "INFO",
-}
+_OPTIONS = {"ClearAllForwardings": "yes", "ConnectTimeout": "10", "RemoteCommand": "none", "LogLevel": "INFO"}
 _LOADER = "import sys; f = sys.stdin.buffer; exec(compile(f.read(int(f.readline())), 'muster', 'exec'))"
 _PYTHON = f"python3 -I -c {shlex.quote(_LOADER)}"
 # Where the inventory's user is not root, they must be able to become root without a password.
@@ -103,29 +95,20 @@ class AgentProgram:
         return os.read(self._output, _PIECE_BYTES)
 
     def _unreachable(self, problem: str) -> AgentUnreachableError:
-        self._messages.seek(0)
-        lines = self._messages.read(1 << 16).decode(errors="replace").strip().splitlines()
-        said = f" ({lines[-1].strip()[:300]})" if lines else ""
+        complaint = last_line(self._messages)
+        said = f" ({complaint})" if complaint else ""
         return AgentUnreachableError(f"agent {self._agent.id}: {problem}{said}")
 
 
 @contextmanager
 def running(agent: Agent, program: str, *, patience_s: float) -> Iterator[AgentProgram]:
     """Start a program on the agent as root, and end it at last. Raises AgentUnreachableError."""
-    options = [word for name, value in _OPTIONS.items() for word in ("-o", f"{name}={value}")]
     remote = f"exec sh -c {shlex.quote(_AS_ROOT)}"
-    command = ["sh", "-c", _AS_ROOT] if is_local(agent) else [*ssh_command(agent, "-T", *options), remote]
+    command = ["sh", "-c", _AS_ROOT] if is_local(agent) else [*ssh_command(agent, "-T", *ssh_options(_OPTIONS)), remote]
     with tempfile.TemporaryFile() as messages:
         try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=messages,
-                start_new_session=True,
-                bufsize=0,
-            )
-        except FileNotFoundError:
+            process = start_piped(command, messages)
+        except NoSshError:
             raise AgentUnreachableError(f"agent {agent.id}: there is no ssh on the control node") from None
         with process:
             try:

@@ -21,7 +21,7 @@ from docker.models.containers import Container
 from muster.core.agents.agent import Agent
 from muster.core.images.layer_changes import Entry, kept
 from muster.core.model.session import Kernel
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.core.values.units import exact_moment, format_bytes
 from muster.engine.agent_engine import ENGINE_ERRORS, MALFORMED_ERRORS, cause, container_of, engine_of

@@ -8,21 +8,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO
 
-from muster.core.values.errors import MusterError
-
-_OPTIONS = {
-    "BatchMode": "yes",
-    "ExitOnForwardFailure": "yes",
-    # A host that vanished is noticed within some 20 s.
-    "ServerAliveInterval": "5",
-    "ServerAliveCountMax": "3",
-}
-
-
-class NoSshError(MusterError):
-    """There is no ssh on this machine; install openssh-client."""
+from muster.engine.piped import last_line, ssh_options, start_piped
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +27,7 @@ class Forwarding:
 
 def forwarding_options(local: str, remote: str, more: Mapping[str, str] | None = None) -> list[str]:
     """Return the words for ssh that forward `local`, a port or a socket here, to `remote`."""
-    options = [word for name, value in {**_OPTIONS, **(more or {})}.items() for word in ("-o", f"{name}={value}")]
+    options = ssh_options({"ExitOnForwardFailure": "yes", **(more or {})})
     return ["-T", *options, "-L", f"{local}:{remote}"]
 
 
@@ -52,20 +39,10 @@ def ssh_forwarding(command: Sequence[str], answers: Collection[bytes], timeout_s
     Raises NoSshError.
     """
     with tempfile.TemporaryFile() as messages:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=messages,
-                # We handle the terminal's Ctrl-C ourselves, and ssh must not prompt for a password.
-                start_new_session=True,
-            )
-        except FileNotFoundError:
-            raise NoSshError from None
+        process = start_piped(command, messages)
         with process:
             try:
-                yield Forwarding(process, _first_answer(process, answers, timeout_s), lambda: _last_line(messages))
+                yield Forwarding(process, _first_answer(process, answers, timeout_s), lambda: last_line(messages))
             finally:
                 _end(process)
 
@@ -87,12 +64,6 @@ def _first_answer(process: subprocess.Popen[bytes], answers: Collection[bytes], 
             if answer in output:
                 return answer
     return None
-
-
-def _last_line(messages: IO[bytes]) -> str:
-    messages.seek(0)
-    lines = messages.read().decode(errors="replace").strip().splitlines()
-    return lines[-1].strip() if lines else ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

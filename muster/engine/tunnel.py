@@ -10,7 +10,8 @@ from pathlib import Path
 from muster.core.agents.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_ssh import ssh_command, ssh_user
-from muster.engine.forwarding import Forwarding, NoSshError, forwarding_options, ssh_forwarding
+from muster.engine.forwarding import Forwarding, forwarding_options, ssh_forwarding
+from muster.engine.piped import NoSshError
 
 ENGINE_SOCKET = "/var/run/docker.sock"
 _CONNECT_TIMEOUT_S = 10

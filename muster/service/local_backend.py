@@ -45,6 +45,8 @@ from muster.service.reach.programs import KernelPrograms, Program, open_program,
 from muster.service.reach.ssh_access import ssh_access
 from muster.service.reach.terminal import Terminal, check_has_terminal, open_terminal
 from muster.service.reach.views import AppAccessView, SshAccessView
+from muster.service.scheduler.administrators import AdministratorsLimits, AdministratorsWeights
+from muster.service.scheduler.overrides import SiteLimits, SiteWeights
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.launch_choices import LaunchChoices, launch_choices, spec_again
@@ -118,6 +120,14 @@ class LocalBackend:
     @property
     def reservations(self) -> AdministratorsReservations:
         return AdministratorsReservations(Reservations(self._store, self._settings), self._token)
+
+    @property
+    def limits(self) -> AdministratorsLimits:
+        return AdministratorsLimits(SiteLimits(self._store, self._settings), self._token)
+
+    @property
+    def weights(self) -> AdministratorsWeights:
+        return AdministratorsWeights(SiteWeights(self._store, self._settings), self._token)
 
     @property
     def tokens(self) -> OwnedTokens:

@@ -24,6 +24,7 @@ from muster.service.local_backend import LocalBackend
 from muster.service.metrics import Meter
 from muster.service.questions.views import HeartbeatView
 from muster.service.queue.heartbeat import unworked_queue
+from muster.service.scheduler.overrides import SiteLimits, SiteWeights
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.live import LiveChanges
 from muster.service.sessions.queries import SessionQueries
@@ -56,6 +57,8 @@ class Service:
         self.queries = SessionQueries(store)
         self.agents = Agents(store, settings)
         self.reservations = Reservations(store, settings)
+        self.limits = SiteLimits(store, settings)
+        self.weights = SiteWeights(store, settings)
         self.tokens = Tokens(store)
         self.oidc = OidcSignIns(settings, self.tokens)
         self.unix_callers = UnixCallers(settings)

@@ -87,6 +87,8 @@ def emptied(server: PostgresqlServer, database: str) -> str:
                 "heartbeats",
                 "owner_uids",
                 "pulled_images",
+                "limit_overrides",
+                "weight_overrides",
             )
         ),
     )

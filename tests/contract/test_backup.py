@@ -30,6 +30,7 @@ from tests.command_line import write_settings
 from tests.forked_cli import ForkedMuster
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
+from tests.waiting import eventually
 
 S = SessionState
 
@@ -89,11 +90,8 @@ def serving(settings: Settings, directory: Path) -> Iterator[None]:
     log = directory / "web.log"
     process = ForkedMuster(("web", "--port", str(port)), {**os.environ, "MUSTER_CONFIG": str(config)}, log)
     try:
-        deadline = time.monotonic() + 60
-        while not is_ready(port):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+        eventually(lambda: is_ready(port) or process.poll() is not None, complaint=log.read_text)
+        assert process.poll() is None, log.read_text()
         yield
         process.terminate()
         assert process.wait() == 0, log.read_text()

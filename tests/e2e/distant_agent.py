@@ -4,7 +4,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from docker.models.containers import Container
 
 from muster.core.agents.agent import Agent
 from tests.strategies.agents import make_agent
+from tests.waiting import eventually
 
 IMAGE = "muster/default:latest"
 RUNTIME = "/opt/muster/runtime"
@@ -96,7 +96,7 @@ def distant_host(directory: Path, engine_socket: Path) -> Iterator[DistantHost]:
         },
     )
     try:
-        _wait_for(lambda: b"listening" in container.logs(), container.logs)
+        eventually(lambda: b"listening" in container.logs(), complaint=lambda: container.logs().decode())
         yield DistantHost(container, directory, port)
     finally:
         container.remove(force=True)
@@ -131,18 +131,11 @@ def second_engine(directory: Path) -> Iterator[Path]:
             stderr=output,
         )
     try:
-        _wait_for(path.exists, log.read_bytes)
+        eventually(path.exists, complaint=log.read_text)
         yield path
     finally:
         engine.terminate()
         engine.wait(60)
-
-
-def _wait_for(there: Any, complaint: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not there():
-        assert time.monotonic() < deadline, complaint().decode()
-        time.sleep(0.1)
 
 
 def _free_port() -> int:

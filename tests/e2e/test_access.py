@@ -25,6 +25,7 @@ from tests.control_node import SMALL, ControlNode
 from tests.e2e.distant_agent import DistantHost, distant_host, second_engine
 from tests.e2e.registry import Registry, registry
 from tests.strategies.agents import listed, make_agent, reporting
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -235,10 +236,7 @@ def test_a_command_that_is_killed_leaves_no_tunnel(quiet_node, train, this_machi
     following.kill()
     following.wait()
     following.stdout.close()
-    deadline = time.monotonic() + 60
-    while tunnels_to(this_machine):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    eventually(lambda: not tunnels_to(this_machine))
 
 
 def tunnels_to(host: DistantHost) -> list[str]:

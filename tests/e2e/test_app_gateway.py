@@ -2,16 +2,16 @@
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import httpx
 import pytest
 
-from tests.app_browser import PATIENCE_S, AppBrowser, SignedIn, entered, signed_in
+from tests.app_browser import AppBrowser, SignedIn, entered, signed_in
 from tests.control_node import ControlNode
 from tests.e2e.browser_app import SPEC, app_ports
+from tests.waiting import PATIENCE_S, eventually
 from tests.web_server import Server, web_server
 
 
@@ -39,10 +39,7 @@ def running(server: Server, client: SignedIn, name: str) -> str:
 def at_work(client: SignedIn, session: str) -> AppBrowser:
     """Return a browser in the session's app, before its login page, once the app serves."""
     app = entered(client, session, "page")
-    deadline = time.monotonic() + PATIENCE_S
-    while (answer := app.get("/headers")).status_code == 502:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    answer = eventually(lambda: app.get("/headers"), lambda answer: answer.status_code != 502)
     assert answer.status_code == 200, answer.text
     return app
 
@@ -101,15 +98,10 @@ def test_an_app_is_over_when_its_session_is(server, ada):
         assert tunnels()
         with server.client(ada.token) as api:
             api.delete(f"/sessions/{name}")
-        deadline = time.monotonic() + PATIENCE_S
-        while is_there(app):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        eventually(lambda: not is_there(app))
     session_id = server.node.show(name)["id"]
     # First nobody gets in any more; then the tunnel is closed.
-    while any(session_id in line for line in tunnels()):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    eventually(lambda: not any(session_id in line for line in tunnels()))
 
 
 def is_there(app: httpx.Client) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.control_node import SMALL, ControlNode
 
 IMAGES = ["default", "busybox"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 import docker
 import pytest
 
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from muster.settings import load_settings
 from muster.store.images import ABANDONED_AFTER_S
 from muster.store.store import Store

@@ -49,6 +49,21 @@ def test_the_kernels_that_were_given_meet(elastic_node):
     assert [worker.split(":")[0] for worker in json.loads(tf_config)["cluster"]["worker"]] == ["main1", "sub1", "sub2"]
 
 
+def test_a_script_for_slurm_with_a_range_of_nodes_runs_its_tasks_on_those_it_was_given(elastic_node, tmp_path):
+    node = elastic_node
+    script = tmp_path / "range.sh"
+    lines = (
+        "#SBATCH -N 2-5 --ntasks-per-node=2",
+        "srun sh -c 'echo $SLURM_NODEID $SLURM_PROCID of $SLURM_NTASKS' | sort",
+    )
+    script.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    done = node.run("submit", str(script), *a_third(node), "--wait")
+    assert "without their effect" not in done.err
+    assert node.show("range")["size"] == "3 of 2-5"
+    said = node.run("logs", "range").out.splitlines()
+    assert said == ["0 0 of 6", "0 1 of 6", "1 2 of 6", "1 3 of 6", "2 4 of 6", "2 5 of 6"]
+
+
 def test_it_gets_what_others_leave_and_another_size_the_next_time(elastic_node):
     node = elastic_node
     each = a_third(node)

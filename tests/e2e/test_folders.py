@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.control_node import SMALL, ControlNode
 
 ADA, BOB = ("--owner", "ada"), ("--owner", "bob")

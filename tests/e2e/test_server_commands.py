@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import docker
 import pytest
 
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.control_node import SMALL, ControlNode
 from tests.web_server import Server, web_server
 

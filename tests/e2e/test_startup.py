@@ -10,7 +10,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.control_node import SMALL, ControlNode
 
 TOKEN = "hush-5ac1e0f7-nobody-may-read-this"

@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 from websockets.sync.client import ClientConnection
 
-from tests.app_browser import PATIENCE_S, AppBrowser
+from tests.app_browser import AppBrowser
+from tests.waiting import PATIENCE_S
 
 _LARGE = "x" * (2 << 20)
 

@@ -2,13 +2,13 @@
 
 import re
 import shlex
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.gpu.gpu_host import GPU_BYTES, GpuHost
 from tests.lab.control_node import LabControlNode
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 SMALL = ("--cpu", "0.2", "--mem", "256M", "--shm", "16M", "--mount", "tools:/tools:ro")
@@ -187,11 +187,10 @@ def test_containers_share_the_compute_by_their_shares(node: LabControlNode, gpu_
     found: list[int] = []
     for fgpu in ("0.6", "1.4"):
         node.submit(*SMALL, "--mount", "clocks:/clocks", "--fgpu", fgpu, "-c", f"{on_clock} {python(KEEP_BUSY)}")
-        deadline = time.monotonic() + 60
-        while not (new := busy_ns(gpu_host, clock).keys() - set(found)):
-            assert time.monotonic() < deadline, gpu_host.driver_status(clock)
-            time.sleep(0.2)
-        found += new
+        found += eventually(
+            lambda: busy_ns(gpu_host, clock).keys() - set(found),  # noqa: B023 - called at once
+            complaint=lambda: gpu_host.driver_status(clock),
+        )
     before, after = busy_ns(gpu_host, clock), {}
     while sum(after.values()) < sum(before.values()) + 20 * SECOND:
         after = busy_ns(gpu_host, clock)

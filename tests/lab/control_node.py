@@ -1,6 +1,5 @@
 """A control node on this machine whose agents are test hosts."""
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +7,7 @@ import yaml
 
 from tests.control_node import ControlNode
 from tests.lab.bring_up import NETWORK, inventory
+from tests.waiting import eventually
 
 
 @dataclass
@@ -46,7 +46,8 @@ class LabControlNode(ControlNode):
         """Returns when all hosts are agents."""
         super().start_daemon()
         expected = {host for group in self._agents["children"].values() for host in group["hosts"]}
-        deadline = time.monotonic() + 60
-        while (known := {agent["id"] for agent in self.run("agents", "--json").json()}) != expected:
-            assert time.monotonic() < deadline, f"{known} are agents; {(self.directory / 'daemon.log').read_text()}"
-            time.sleep(0.5)
+        eventually(
+            lambda: {agent["id"] for agent in self.run("agents", "--json").json()},
+            lambda known: known == expected,
+            complaint=(self.directory / "daemon.log").read_text,
+        )

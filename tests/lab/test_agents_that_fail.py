@@ -7,8 +7,8 @@ import pytest
 
 from tests.control_node import NOTHING, SMALL
 from tests.lab.control_node import LabControlNode
-from tests.lab.eventually import eventually
 from tests.lab.lab import Lab
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)
 MULTI_NODE = ("--cluster-mode", "multi-node")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.chaos.engine_disk import fill_engine_disk, free_engine_disk, give_engine_a_small_disk, take_engine_disk
-from tests.lab.eventually import eventually
 from tests.lab.host import ROOT
 from tests.lab.lab import Lab
+from tests.waiting import eventually
 
 MANAGER, HOST = "lab-1", "lab-2"
 IMAGE = "muster/default:latest"

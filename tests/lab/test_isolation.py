@@ -11,8 +11,8 @@ from typing import TypeVar
 import pytest
 
 from tests.lab.control_node import LabControlNode
-from tests.lab.eventually import eventually
 from tests.lab.lab import Lab
+from tests.waiting import eventually
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -6,9 +6,9 @@ import shlex
 import pytest
 
 from tests.lab.control_node import LabControlNode
-from tests.lab.eventually import eventually
 from tests.lab.lab import Lab
 from tests.opened_app import get, opened
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)
 KERNELS = ("main1", "sub1", "sub2")

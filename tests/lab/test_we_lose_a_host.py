@@ -9,8 +9,8 @@ import yaml
 from tests.control_node import NOTHING
 from tests.lab.bring_up import INVENTORY, provision
 from tests.lab.control_node import LabControlNode
-from tests.lab.eventually import eventually
 from tests.lab.lab import Lab
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.modules.cluster_on_host import desired, session
 
 SAYS = ["sh", "-c", "echo begun >$HOME/said; exec sleep 100"]

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.modules.cluster_on_host import IMAGE, RUNTIME, desired, key_files, log_of, log_with, session
 
 HUSH = "hush, a secret"

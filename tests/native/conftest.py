@@ -1,5 +1,6 @@
 """A machine's fake GPUs, and the fGPU libraries built to stand before them."""
 
+import ctypes
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.fake_driver import REPOSITORY, FakeDriver
+from tests.native.lease_process import load_steps
 from tests.native.virtual_clock import VirtualClock
 
 
@@ -62,3 +64,8 @@ def build_native(tmp_path_factory: pytest.TempPathFactory, fake_driver_build: Fa
         return built[wanted]
 
     return build
+
+
+@pytest.fixture(scope="session")
+def lease_steps(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return load_steps(tmp_path_factory.mktemp("steps"))

@@ -1,128 +1,32 @@
-"""One process's part in a lease (native/lease_turn.c), step by step, at times that the test makes up."""
-
-import ctypes
-import subprocess
-from ctypes import POINTER, c_bool, c_char_p, c_int, c_int64, c_uint, c_uint32, c_uint64, c_void_p
-from pathlib import Path
-from typing import Any
+"""A process's turns on a GPU that it shares (native/lease_turn.c), step by step."""
 
 import pytest
 
-from tests.native.lease_gpu import NATIVE
-from tests.native.test_lease_table import CLOSING, NOW, SILENCE, Table, grant
+from tests.native.lease_process import (
+    DRAIN_LIMIT,
+    NEVER,
+    PATIENCE,
+    SHUT,
+    SOLITUDE,
+    UNLIMITED,
+    WAITER_WATCH,
+    WATCH,
+    Gpu,
+    Process,
+    a_process_alone,
+)
+from tests.native.test_lease_table import CLOSING, NOW, SILENCE, grant
 from tests.native.virtual_clock import MS, SECOND
-
-SHUT = NEVER = 2**64 - 1
-UNLIMITED = (2**63 - 1) // 2
-PATIENCE, WATCH, WAITER_WATCH, DRAIN_LIMIT, SOLITUDE = 2 * MS, MS, 25 * MS, 200 * MS, SECOND
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    built = tmp_path_factory.mktemp("steps") / "steps.so"
-    sources = [Path(__file__).with_name("lease_steps.c"), NATIVE / "lease_turn.c", NATIVE / "lease_table.c"]
-    flags = ["-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{NATIVE}", "-include", NATIVE / "old_glibc.h"]
-    subprocess.run(["gcc", *flags, "-Wl,--wrap=monotonic_ns", *sources, "-o", built], check=True)
-    loaded = ctypes.CDLL(str(built))
-    for name, result, *arguments in (
-        ("steps_new", c_void_p, c_void_p, c_uint, c_uint, c_uint, c_bool),
-        ("steps_field", c_uint64, c_void_p, c_char_p, POINTER(c_uint64)),
-        ("steps_member", c_int, c_void_p),
-        ("lease_step", c_uint64, c_void_p, c_uint64),
-        ("lease_drained", None, c_void_p, c_uint32, c_int64, c_bool, c_uint64),
-        ("lease_estimated_rest", c_uint64, c_void_p, c_int64, c_uint64),
-        ("lease_request_drain", None, c_void_p),
-        ("lease_launches", c_int64, c_void_p),
-        ("lease_table_join", c_uint, c_void_p, c_uint64, c_uint64),
-        ("lease_table_wait", c_bool, c_void_p, c_uint, c_uint64),
-    ):
-        getattr(loaded, name).restype, getattr(loaded, name).argtypes = result, arguments
-    return loaded
-
-
-class Process:
-    """A process of a container with an account of its own. Attributes are the fields of its lease."""
-
-    credits: int
-
-    def __init__(self, gpu, share=500, limit=0, *, best_effort=False):
-        account = gpu.library.lease_table_join(ctypes.byref(gpu.table), 1 + gpu.joined, gpu.now)
-        gpu.joined += 1
-        entry = gpu.table.accounts[account]
-        entry.share_milli, entry.limit_milli, entry.best_effort = share, limit, best_effort
-        lease = gpu.library.steps_new(ctypes.byref(gpu.table), account, share, limit, best_effort)
-        vars(self).update(gpu=gpu, account=account, entry=entry, lease=lease)
-
-    def __getattr__(self, name: str) -> Any:
-        field = {"open": "gate.open", "credits": "gate.credits"}.get(name, name)
-        value = self.gpu.library.steps_field(self.lease, field.encode(), None)
-        return value - 2**64 if name == "credits" and value >= 2**63 else value
-
-    def __setattr__(self, name: str, value: int) -> None:
-        field = {"open": "gate.open", "credits": "gate.credits"}.get(name, name)
-        self.gpu.library.steps_field(self.lease, field.encode(), ctypes.byref(c_uint64(value)))
-
-    def step(self, after=0):
-        self.gpu.forward(after)
-        return self.gpu.library.lease_step(self.lease, self.gpu.now)
-
-    def block(self):
-        """A launch that has to wait."""
-        self.blocked = 1
-        self.blocked_since = self.gpu.now
-        return self.step()
-
-    def launch(self, count=1):
-        """Launches that need not wait, or take the credit for which they waited."""
-        self.blocked = 0
-        left: int = self.credits
-        self.credits = left - count
-
-    def drain(self, after=0, *, waited=True):
-        """The end of the drain that was requested."""
-        count = self.gpu.library.lease_launches(self.lease)
-        self.gpu.forward(after)
-        self.gpu.library.lease_drained(self.lease, self.drains_requested, count, waited, self.gpu.now)
-
-    @property
-    def member(self):
-        place = self.gpu.library.steps_member(self.lease)
-        return None if place < 0 else self.gpu.table.members[place]
-
-
-class Gpu:
-    """A table at a time of the test."""
-
-    def __init__(self, library):
-        self.library, self.table, self.now, self.joined = library, Table(), NOW, 0
-        self.forward(0)
-
-    def forward(self, ns):
-        self.now += ns
-        c_uint64.in_dll(self.library, "steps_now").value = self.now
-
-    def waits(self, process):
-        """Note that another container's process waits."""
-        self.library.lease_table_wait(ctypes.byref(self.table), process.account, self.now)
-
-    @property
-    def holder(self):
-        return self.table.grant % 256
 
 
 @pytest.fixture
-def gpu(library):
-    return Gpu(library)
+def gpu(lease_steps):
+    return Gpu(lease_steps)
 
 
 @pytest.fixture
 def alone(gpu):
-    """Return a process that has entered its turn, with kernels of 1 ms."""
-    process = Process(gpu)
-    process.block()
-    process.launch()
-    process.launch_ns = MS
-    return process
+    return a_process_alone(gpu)
 
 
 def test_the_first_launch_gets_an_idle_gpu_and_one_credit(gpu):
@@ -523,132 +427,3 @@ def test_a_container_that_reached_its_limit_wakes_when_it_may_go_on(gpu):
     process.entry.eligible_at = gpu.now + 7 * MS
     process.step(7 * MS)
     assert gpu.holder == process.account
-
-
-# --- best effort ---
-
-
-@pytest.fixture
-def rest(gpu):
-    """Return a process of best effort that has its turn, after a guaranteed container's pause of 30 ms."""
-    guaranteed, process = Process(gpu), Process(gpu, best_effort=True)
-    vars(process)["guaranteed"] = guaranteed
-    guaranteed.entry.heartbeat = gpu.now - 30 * MS
-    process.block()
-    process.batch_credits = 100
-    return process
-
-
-def batch(process, launch_ns, pause):
-    """Return the credits of the batch after a pause, and when the next may begin if there are none."""
-    gpu = process.gpu
-    process.guaranteed.entry.heartbeat = gpu.now - pause
-    process.launch_ns = launch_ns
-    process.credits = 0
-    process.batch_launches = gpu.library.lease_launches(process.lease)
-    gpu.library.lease_request_drain(process.lease)
-    process.drain()
-    return process.credits, process.batch_at and process.batch_at - gpu.now
-
-
-def test_a_batch_of_best_effort_is_a_twentieth_of_the_pause_at_most(rest):
-    assert batch(rest, 100_000, 20 * MS) == (10, 0)
-    rest.batch_credits = 100
-    assert batch(rest, 100_000, 60 * MS) == (30, 0)
-    rest.batch_credits = 100
-    assert batch(rest, 100_000, SECOND) == (50, 0), "and no longer than 5 ms"
-    rest.batch_credits = 4
-    assert batch(rest, 100_000, SECOND) == (8, 0), "and twice the last one at most"
-
-
-def test_a_long_kernel_of_best_effort_needs_a_long_pause(rest):
-    assert batch(rest, 30 * MS, 600 * MS) == (1, 0)
-    assert batch(rest, 30 * MS, 599 * MS) == (0, MS)
-    assert rest.credits == 0
-    rest.blocked = 1
-    assert rest.step(MS // 2) == rest.gpu.now + MS // 2
-    assert rest.credits == 0
-    rest.step(MS // 2)
-    assert (rest.credits, rest.batch_at) == (1, 0)
-
-
-def test_credits_of_an_earlier_turn_are_void_in_a_short_pause(rest, gpu):
-    rest.credits, rest.launch_ns = 5, 30 * MS
-    rest.entered = rest.open = 0
-    rest.block()
-    assert rest.open == gpu.table.grant
-    assert (rest.credits, rest.batch_at) == (0, gpu.now + (30 * MS - 30 * MS // 20) * 20)
-
-
-def test_kernels_of_best_effort_count_as_short_until_one_was_measured(rest):
-    assert batch(rest, 0, 5 * MS) == (1, 0)
-    assert batch(rest, 0, SECOND) == (1, 0)
-    assert batch(rest, 0, 4 * MS) == (0, MS)
-
-
-def test_best_effort_alone_has_whole_batches(gpu):
-    process = Process(gpu, best_effort=True)
-    process.block()
-    process.launch_ns, process.batch_credits, process.credits = 100_000, 100, 0
-    process.batch_launches = gpu.library.lease_launches(process.lease)
-    gpu.library.lease_request_drain(process.lease)
-    process.drain()
-    assert (process.credits, process.contended) == (50, 1)
-
-
-def test_the_turn_of_best_effort_ends_when_a_guaranteed_container_waits(rest, gpu):
-    gpu.waits(rest.guaranteed)
-    rest.step()
-    assert gpu.table.grant & CLOSING
-    assert (rest.open, rest.drains_requested) == (SHUT, 1)
-    rest.drain()
-    assert gpu.holder == rest.guaranteed.account
-
-
-def test_a_guaranteed_container_is_not_held_up_by_best_effort_that_waits(alone, gpu):
-    rest = Process(gpu, best_effort=True)
-    gpu.waits(rest)
-    assert alone.step() == gpu.now + 5 * MS // 2
-    assert (alone.contended, alone.contended_at) == (0, 0)
-    for _ in range(20):
-        alone.launch()
-        gpu.waits(rest)
-        alone.step(5 * MS)
-        assert gpu.table.grant == alone.entered
-        assert alone.entry.heartbeat == alone.member.heartbeat == gpu.now
-    assert alone.entry.virtual_ns == 0
-
-
-def test_a_guaranteed_container_leaves_the_gpu_to_best_effort_after_a_pause(alone, gpu):
-    rest = Process(gpu, best_effort=True)
-    gpu.waits(rest)
-    alone.step()
-    gpu.waits(rest)
-    alone.step(MS)
-    assert alone.drains_requested == 1
-    alone.drain(MS)
-    idle = gpu.now
-    gpu.waits(rest)
-    alone.step(5 * MS - 1)
-    assert alone.leaving == 0
-    assert alone.entry.heartbeat == idle, "it has not needed the GPU since"
-    gpu.waits(rest)
-    alone.step(1)
-    assert alone.leaving != 0
-    gpu.waits(rest)
-    alone.drain()
-    assert gpu.holder == rest.account
-
-
-def test_solitude_is_not_forgotten_while_best_effort_waits(alone, gpu):
-    other, rest = Process(gpu), Process(gpu, best_effort=True)
-    gpu.waits(other)
-    alone.step()
-    other.entry.waiting_since = 0
-    gpu.waits(rest)
-    alone.launch()
-    assert alone.step(SECOND - MS) == alone.contended_at + SOLITUDE
-    gpu.waits(rest)
-    alone.launch()
-    assert alone.step(MS) == gpu.now + 5 * MS // 2
-    assert alone.contended == 0

@@ -14,7 +14,7 @@ from muster.core.agents.agent import agent_from_report
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.engine.agent_ssh import ssh_command
 from tests.simulated_hosts import report_of
-from tests.unit.gateway.waiting import wait_for
+from tests.waiting import eventually
 
 OWN = {
     "connection": "local",
@@ -113,7 +113,7 @@ def test_an_answer_without_end_is_broken_off_before_it_fills_the_memory(observed
     assert answer.report is None
     assert "the agent's answer is longer than 32 MiB" in answer.problem
     program = Path("/proc") / (tmp_path / "pid").read_text().strip()
-    wait_for(lambda: not program.exists())
+    eventually(lambda: not program.exists())
 
 
 @pytest.mark.parametrize("mark", MARKS)

@@ -31,6 +31,7 @@ from tests.control_node import ControlNode
 from tests.forked_cli import Done, ForkedMuster
 from tests.unit.web.conftest import ServedNode
 from tests.unix_users import ADA, BOB, NAMELESS_UID, become, become_root_of_own_namespace, muster_as, uid_of
+from tests.waiting import eventually
 from tests.web_server import Server, web_server
 
 SPEC = ("--cpu", "1", "--mem", "64M", "--command", "true", "--hold")
@@ -263,7 +264,7 @@ def test_what_stands_for_a_user_holds_as_long_as_their_connection(door):
     with door.client() as client:
         taken, credential = door.taken()
         assert door.sees(credential) == []
-    _until(lambda: _is_refused(door, credential))
+    eventually(lambda: _is_refused(door, credential))
     # The server still has its end.
     assert taken.recv(1) == b""
     taken.close()
@@ -272,7 +273,7 @@ def test_what_stands_for_a_user_holds_as_long_as_their_connection(door):
         assert door.sees(credential) == []
         taken.shutdown(socket.SHUT_RDWR)
         assert client.recv(1) == b""
-        _until(lambda: _is_refused(door, credential))
+        eventually(lambda: _is_refused(door, credential))
         taken.close()
 
 
@@ -360,13 +361,6 @@ def _is_refused(door: Door, credential: Credential) -> bool:
     except NoTokenError:
         return True
     return False
-
-
-def _until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def _as_user(who: str | Callable[[], None], ask: Callable[[], Any]) -> Any:

@@ -4,7 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from muster.core.spec.session_spec import HOME, SessionSpec
+from muster.core.spec.mounts import HOME
+from muster.core.spec.session_spec import SessionSpec
 from tests.strategies.values import NOW, M, new_id, texts
 
 
@@ -82,7 +83,7 @@ def specs(draw: st.DrawFn) -> SessionSpec:
             "time_limit": draw(st.none() | st.sampled_from((5, "90s", "1-12:00:00", "2h30m", "1:30:00"))),
             "resource_group": draw(st.sampled_from(("default", "gpu"))),
             "distributed_env": draw(st.booleans()),
-            "tasks": draw(st.sampled_from((None, 100, 100_000))),
+            **draw(st.sampled_from(({}, {"tasks": 100}, {"tasks": 100_000}, {"tasks_per_kernel": 4}))),
             "slurm_env": draw(st.booleans()),
             "output": draw(log_file) if is_batch else None,
             "error": draw(log_file) if is_batch else None,

@@ -14,7 +14,7 @@ import click
 
 from muster.cli.sessions.access import opened_programs
 from muster.contract.values import printable
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from muster.core.values.errors import BadInputError, MusterError
 from muster.core.values.units import spell_bytes
 from muster.engine import copying

@@ -44,8 +44,8 @@ def _identity(session: Session, kernel: Kernel) -> dict[str, str]:
             "MUSTER_ARRAY_INDEX": str(session.array_index),
             "MUSTER_ARRAY_SIZE": str(len(session.spec.array_indexes)),
         }
-    if session.spec.tasks is not None:
-        variables["MUSTER_TASKS"] = str(session.spec.tasks)
+    if session.spec.tasks is not None or session.spec.tasks_per_kernel is not None:
+        variables["MUSTER_TASKS"] = str(sum(tasks_of_kernels(session)))
     return variables
 
 

@@ -28,7 +28,7 @@ from muster.core.launch.startup_files import Files, startup_files
 from muster.core.model.apps import apps_of
 from muster.core.model.session import Kernel, LaunchStep, Session, SessionState
 from muster.core.spec.end_signal import SIGNALS
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 
 Render = Callable[[str, Mapping[str, Any]], str]
 _TEMPLATES = {

@@ -18,8 +18,8 @@ def job_number(session_id: str) -> int:
 
 def tasks_of_kernels(session: Session) -> list[int]:
     """Return how many processes `muster-run` starts in each kernel: as many, the first ones one more."""
-    kernels = len(session.kernels)
-    of_each, more = divmod(session.spec.tasks or kernels, kernels)
+    spec, kernels = session.spec, len(session.kernels)
+    of_each, more = divmod(spec.tasks or kernels * (spec.tasks_per_kernel or 1), kernels)
     return [of_each + (rank < more) for rank in range(kernels)]
 
 

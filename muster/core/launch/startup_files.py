@@ -6,7 +6,7 @@ from muster.contract.manifest import FileEntry
 from muster.core.launch.slurm import job_number
 from muster.core.model.session import Kernel, Session
 from muster.core.spec.log_files import expanded, log_path
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 
 Files = dict[str, FileEntry]
 _NO_INDEX = "0"

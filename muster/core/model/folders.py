@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from muster.core.spec.session_spec import HOME, MountSpec, SessionSpec
+from muster.core.spec.mounts import HOME, MountSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, FieldError, NotFoundError, SpecError
 
 # Below the folders' root. Plain directories, which a site makes itself, lie beside it.

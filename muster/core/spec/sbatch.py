@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from muster.core.spec.mounts import HOME
 from muster.core.spec.sbatch_options import SbatchOption, sbatch_options
-from muster.core.spec.session_spec import HOME, SessionSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.array import array_indexes
 from muster.core.values.errors import FieldError, SpecError
 from muster.core.values.units import parse_duration
@@ -78,6 +79,7 @@ class _Draft:
     fields: dict[str, Any] = field(default_factory=lambda: {"slurm_env": True})
     without_effect: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    nodes: tuple[int, int] | None = None
 
     def refuse(self, option: SbatchOption, problem: str, remedy: str) -> None:
         self.errors.append(option.error(problem, remedy))
@@ -87,35 +89,55 @@ class _Draft:
         self.without_effect.append(f"{option.written}={option.value} ({what})")
 
     def add_size(self) -> None:
-        """Add the kernels, and what each is given: a kernel for each node, or for each task where no nodes are named.
-
-        What is given to each node needs all tasks in one kernel then.
-        """
-        nodes, tasks, per_node = (self.counts.get(name) for name in ("nodes", "ntasks", "ntasks-per-node"))
-        if nodes is not None and tasks is not None and tasks < nodes:
-            self.note(self.options["nodes"], f"{tasks}, one for each task")
-            nodes = tasks
-        if nodes is None and tasks is not None and per_node is not None:
-            nodes = -(-tasks // per_node)
-        elif nodes is None:
-            of_a_node = {"mem", "gpus-per-node", "gres"} & self.counts.keys()
-            nodes = 1 if tasks is None or of_a_node else tasks
-        tasks = nodes * (per_node or 1) if tasks is None else tasks
-        per_kernel = -(-tasks // nodes)
+        """Add the kernels, and what each is given: of a range of nodes, as the least of them need it."""
+        least, most = self._sizes()
+        tasks, per_node = (self.counts.get(name) for name in ("ntasks", "ntasks-per-node"))
+        per_kernel = (per_node or 1) if tasks is None else -(-tasks // least)
         cpus = per_kernel * self.counts.get("cpus-per-task", 1)
-        if nodes > 1:
-            self.fields |= {"cluster_size": nodes, "cluster_mode": "multi-node"}
-        if tasks != nodes:
+        if most > 1:
+            size = least if least == most else f"{least}-{most}"
+            self.fields |= {"cluster_size": size, "cluster_mode": "multi-node"}
+        if tasks is not None and not least == most == tasks:
             self.fields["tasks"] = tasks
+        elif tasks is None and per_kernel > 1:
+            self.fields["tasks_per_kernel"] = per_kernel
         self.fields["cpu"] = cpus
         if "mem" in self.counts:
             self.fields["mem"] = self.counts["mem"]
         elif "mem-per-cpu" in self.counts:
             self.fields["mem"] = self.counts["mem-per-cpu"] * cpus
-        self._add_gpus(nodes)
+        self._add_gpus(least)
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return the least and the most kernels: one for each node, or for each task where no nodes are named.
+
+        What is given to each node needs all tasks in one kernel then.
+        """
+        tasks, per_node = (self.counts.get(name) for name in ("ntasks", "ntasks-per-node"))
+        if self.nodes is None:
+            of_a_node = {"mem", "gpus-per-node", "gres"} & self.counts.keys()
+            if tasks is not None and per_node is not None:
+                tasks = -(-tasks // per_node)
+            elif tasks is None or of_a_node:
+                tasks = 1
+            return tasks, tasks
+        least, most = self.nodes
+        if tasks is not None:
+            if tasks < least:
+                self.note(self.options["nodes"], f"{tasks}, one for each task")
+            most = min(most, tasks)
+            least = min(most, max(least, -(-tasks // per_node)) if per_node and least < most else least)
+        if least < most and "gpus" in self.counts and self._gpus_of_each is None:
+            self.note(self.options["nodes"], f"{least}, among which the GPUs are divided")
+            most = least
+        return least, most
+
+    @property
+    def _gpus_of_each(self) -> int | None:
+        return self.counts.get("gpus-per-node", self.counts.get("gres"))
 
     def _add_gpus(self, nodes: int) -> None:
-        of_each = self.counts.get("gpus-per-node", self.counts.get("gres"))
+        of_each = self._gpus_of_each
         together = self.counts.get("gpus", 0)
         if of_each is not None:
             self.fields["gpu"] = of_each
@@ -149,11 +171,13 @@ def _count(draft: _Draft, option: SbatchOption) -> None:
 def _nodes(draft: _Draft, option: SbatchOption) -> None:
     match = _NODES.fullmatch(option.value or "")
     if match is None:
-        draft.refuse(option, f"{option.value!r} is no number of nodes", "write a number such as 4")
+        draft.refuse(option, f"{option.value!r} is no number of nodes", "write a number such as 4, or 2-8")
         return
-    draft.counts["nodes"] = int(match[1])
-    if match[2] not in {None, match[1]}:
-        draft.note(option, f"{match[1]}, since a session has one size")
+    least, most = int(match[1]), int(match[2] or match[1])
+    if most < least:
+        draft.refuse(option, f"the range {option.value} ends before it begins", "write its ends in order, as in 2-8")
+        return
+    draft.nodes = least, most
 
 
 def _memory(draft: _Draft, option: SbatchOption) -> None:

@@ -4,7 +4,6 @@ Each field carries its help text and, where the command line has it, its flag; `
 `#MUSTER` lines, `library/cluster_session.py` and `muster submit --schema` are all made from this model.
 """
 
-import posixpath
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -13,11 +12,13 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from muster.core.spec.apps import AppFields
-from muster.core.spec.base import LEFT_OUT, MAX_ARGUMENT_BYTES, Argument, Bounds, SpecModel, flag
+from muster.core.spec.base import LEFT_OUT, MAX_ARGUMENT_BYTES, Argument, Bounds, flag
 from muster.core.spec.end_signal import EndSignalFields
 from muster.core.spec.gpu_classes import GpuClassFields
 from muster.core.spec.idle import IdleFields
 from muster.core.spec.log_files import LogFields
+from muster.core.spec.mounts import HOME, FolderFields, MountSpec
+from muster.core.spec.roles import MAX_IMAGE, KernelRole, RoleSpec, resource_errors
 from muster.core.spec.scheduling import SchedulingFields
 from muster.core.spec.startup import StartupFields
 from muster.core.spec.values import MAX_KERNELS, Bytes, ClusterSize, Milli, assignments, invalid
@@ -25,111 +26,13 @@ from muster.core.values.errors import FieldError
 from muster.core.values.slots import Slots
 
 MAX_TASKS = 100_000
-MAX_IMAGE = 1024
+MAX_TASKS_PER_KERNEL = 1000
 MAX_MOUNTS = 100
 MAX_SCRIPT_BYTES = 1 << 20
 MAX_KEY_BYTES = 64 << 10
-MAX_NAME_BYTES = 255
-HOME = "/home/work"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-ROLE_PATTERN = re.compile(r"[a-z](?:[a-z-]{0,30}[a-z])?")
 ENV_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RESERVED_TARGETS = (
-    *("/", "/proc", "/sys", "/dev", "/etc", "/run", "/run/muster", "/run/muster-apps", "/run/fgpu", "/opt/muster"),
-    *("/bin", "/sbin", "/lib", "/usr", "/usr/lib", "/usr/lib64", HOME),
-)
 _INTO_A_FOLDER = "put it into a data folder, and read it from there"
-_RESERVED_TREES = ("/run/muster/", "/run/muster-apps/", "/run/fgpu/", "/opt/muster/")
-
-
-class MountSpec(SpecModel):
-    """A data folder in every kernel. Short form: `FOLDER[:TARGET][:ro]`."""
-
-    folder: str = Field(description="folder below the data root, such as datasets/mnist")
-    target: str = Field(default="", description=f"path in the kernels; {HOME}/<last part of the folder> by default")
-    read_only: bool = Field(default=False, description="mount read-only")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        folder, *rest = value.split(":")
-        # Without a mode, the folder's share decides.
-        mode = {"read_only": rest.pop() == "ro"} if rest and rest[-1] in {"ro", "rw"} else {}
-        if len(rest) > 1:
-            raise invalid(f"{value!r} has too many colons", "write FOLDER, FOLDER:TARGET or FOLDER:TARGET:ro")
-        return {"folder": folder, "target": rest[0] if rest else "", **mode}
-
-    @field_validator("folder")
-    @classmethod
-    def _inside_the_root(cls, value: str, info: ValidationInfo) -> str:
-        path = posixpath.normpath(value)
-        if not value or path == "." or value.startswith("/") or ".." in value.split("/"):
-            raise invalid(f"{value!r} is not below the data root", "name a folder relative to it, without ..")
-        return _nameable(path, info)
-
-    @field_validator("target")
-    @classmethod
-    def _nameable_target(cls, value: str, info: ValidationInfo) -> str:
-        return _nameable(value, info)
-
-    @model_validator(mode="after")
-    def _target_given(self) -> Self:
-        target = self.target or f"{HOME}/{posixpath.basename(self.folder)}"
-        path = "/" + posixpath.normpath(target).lstrip("/")
-        if not target.startswith("/") or ".." in target.split("/"):
-            raise invalid(f"target {target!r} is not an absolute path", "write a path such as /data")
-        if path in _RESERVED_TARGETS or f"{path}/".startswith(_RESERVED_TREES):
-            raise invalid(f"target {target!r} would hide what a container needs", "choose another path, such as /data")
-        object.__setattr__(self, "target", path)
-        return self
-
-
-class FolderFields(SpecModel):
-    dot_folders: bool = Field(
-        default=True,
-        description="mount my folders whose names start with a dot, such as .local, in the home directory",
-        json_schema_extra=flag("--dot-folders/--no-dot-folders"),
-    )
-
-
-class RoleSpec(SpecModel):
-    """A named group of kernels. Short form: `NAME:REPLICAS[,cpu=…][,mem=…][,image=…][,command=…]`."""
-
-    name: str = Field(description="such as ps or worker; kernels are called ps1, ps2, …")
-    replicas: int = Field(default=1, ge=1, le=MAX_KERNELS, description="how many kernels the role has")
-    image: str | None = Field(
-        default=None, max_length=MAX_IMAGE, description="image of this role; the session's by default"
-    )
-    command: Argument | None = Field(default=None, description="shell command of this role; none by default")
-    cpu: Milli | None = Field(default=None, description="CPU cores of each kernel of this role")
-    mem: Bytes | None = Field(default=None, description="memory of each kernel of this role")
-    shm: Bytes | None = Field(default=None, description="shared memory of each kernel of this role")
-    gpu: int | None = Field(default=None, ge=0, le=64, description="whole GPUs of each kernel of this role")
-    fgpu: Milli | None = Field(default=None, description="fGPU units of each kernel of this role")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        head, *settings = value.split(",")
-        name, _, replicas = head.partition(":")
-        fields: dict[str, object] = {"name": name, "replicas": replicas or 1}
-        for setting in settings:
-            key, equals, content = setting.partition("=")
-            if not equals:
-                raise invalid(f"{setting!r} has no =", "write NAME:REPLICAS,cpu=2,mem=4G")
-            fields[key] = content
-        return fields
-
-    @field_validator("name")
-    @classmethod
-    def _usable_name(cls, value: str) -> str:
-        if not ROLE_PATTERN.fullmatch(value):
-            raise invalid(f"{value!r} is not a role name", "use lower-case letters and dashes, such as ps or worker")
-        return value
 
 
 class SessionSpec(
@@ -243,6 +146,13 @@ class SessionSpec(
         description="processes that `muster-run` starts, over all kernels; one in each if not given",
         json_schema_extra=flag("--tasks", metavar="N"),
     )
+    tasks_per_kernel: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TASKS_PER_KERNEL,
+        description="processes that `muster-run` starts in each kernel, however many there are",
+        json_schema_extra=flag("--tasks-per-kernel", metavar="N"),
+    )
     slurm_env: bool = Field(
         default=False,
         description="set SLURM_JOB_ID, SLURM_PROCID, …, and provide srun; the default for scripts with #SBATCH lines",
@@ -309,7 +219,7 @@ class SessionSpec(
         command, size = {"type", "command", "script"}, {"roles", "cluster_size"}
         yield command, self._command_errors()
         yield size, self._size_errors()
-        yield {"tasks", *size}, self._task_errors()
+        yield {"tasks", "tasks_per_kernel", *size}, self._task_errors()
         yield {"cpu", "mem", "shm", "gpu", "fgpu", *size}, self._resource_errors()
         classes = {"fgpu_limit", "best_effort"}
         yield {"gpu", "fgpu", *classes, *size}, self._class_errors(role.slots for role in self.kernel_roles())
@@ -360,6 +270,8 @@ class SessionSpec(
 
     def _task_errors(self) -> Iterator[FieldError]:
         kernels = self.sizes[1]
+        if self.tasks is not None and self.tasks_per_kernel is not None:
+            yield FieldError("tasks", "tasks and tasks_per_kernel are both given", "give one of them")
         if self.tasks is not None and self.tasks < kernels <= MAX_KERNELS:
             yield FieldError(
                 "tasks", f"{self.tasks} are less than the session's kernels, {kernels}", f"write {kernels} or more"
@@ -370,7 +282,7 @@ class SessionSpec(
         said: set[str] = set()
         for role in self.kernel_roles(self.sizes[1]):
             own = listed.get(role.name)
-            for error in _resource_errors_of(role):
+            for error in resource_errors(role):
                 inherited = own is None or getattr(own, error.field) is None
                 if inherited and error.field in said:
                     continue
@@ -396,7 +308,7 @@ class SessionSpec(
         least, most = self.sizes
         return least < most
 
-    def kernel_roles(self, size: int | None = None) -> "tuple[KernelRole, ...]":
+    def kernel_roles(self, size: int | None = None) -> tuple[KernelRole, ...]:
         """Return the roles in rank order: main, then as listed, then `sub` for the rest of `size`, or of the least."""
         listed = {role.name: role for role in self.roles}
         main = listed.pop("main", RoleSpec(name="main"))
@@ -406,7 +318,7 @@ class SessionSpec(
             roles.append(RoleSpec(name="sub", replicas=rest))
         return tuple(self._resolved(role) for role in roles)
 
-    def _resolved(self, role: RoleSpec) -> "KernelRole":
+    def _resolved(self, role: RoleSpec) -> KernelRole:
         def own(name: str) -> Any:  # noqa: ANN401 - the field's own type
             value = getattr(role, name)
             return getattr(self, name) if value is None else value
@@ -429,43 +341,12 @@ class SessionSpec(
         )
 
 
-class KernelRole(SpecModel):
-    """A role with nothing left to fill in."""
-
-    name: str
-    replicas: int
-    image: str
-    command: str | None
-    shm: int
-    slots: Slots
-
-
 def _ends(size: int | str | None) -> tuple[int, int] | None:
     """Return the least and the most of a cluster size, which are equal unless it is a range."""
     if size is None:
         return None
     least, _, most = str(size).partition("-")
     return int(least), int(most or least)
-
-
-def _resource_errors_of(role: KernelRole) -> Iterator[FieldError]:
-    if role.shm > role.slots.mem:
-        yield FieldError("shm", "it is more than mem", "shared memory is a part of memory: raise mem or lower shm")
-    if role.slots.mem < 32 << 20:
-        yield FieldError(
-            "mem", "it is less than 32M", "ask for 32M or more; a bare number is bytes, 4G is four gibibytes"
-        )
-    if role.slots.cpu < 10:
-        yield FieldError("cpu", "it is less than 0.01", "ask for 0.01 or more")
-    if role.slots.gpu and role.slots.fgpu:
-        yield FieldError("gpu", "gpu and fgpu are both asked for", "ask for one of them: 1 gpu is a whole card")
-
-
-def _nameable(path: str, info: ValidationInfo) -> str:
-    """Return the path. No file system has longer names; a stored one is not judged anew."""
-    if info.context is not None and any(len(part.encode()) > MAX_NAME_BYTES for part in path.split("/")):
-        raise invalid(f"a part of it is longer than {MAX_NAME_BYTES} bytes", "choose a shorter name")
-    return path
 
 
 def _check_variable(name: str, content: object) -> None:

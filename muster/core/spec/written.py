@@ -9,7 +9,9 @@ from pydantic.fields import FieldInfo
 
 from muster.core.spec.apps import AppSpec, PublishedPort
 from muster.core.spec.base import SpecModel
-from muster.core.spec.session_spec import MountSpec, RoleSpec, SessionSpec
+from muster.core.spec.mounts import MountSpec
+from muster.core.spec.roles import RoleSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.startup import SecretSpec
 from muster.core.spec.values import WrittenAs
 

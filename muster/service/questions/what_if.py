@@ -97,6 +97,10 @@ class WhatIf:
         """Return the agents as if each answered and none were drained or suspect."""
         return tuple(agent.in_service() for agent in self.snapshot().agents)
 
+    def policy(self) -> SchedulingPolicy:
+        """Return the policy that holds now. Raises SettingsError when a scheduler plugin cannot be used."""
+        return self._site.policy()
+
     def history(self, days: float) -> list[Job]:
         """Return the sessions of the last days as jobs. Raises BadInputError when none of them ran."""
         now = time.time()
@@ -140,15 +144,28 @@ def jobs_of(source: str, form: Format, days: float, what_if: Callable[[], WhatIf
     return Workload(what_if().history(days)) if source == HISTORY else workload(Path(source), form)
 
 
-def policies(
-    settings: Settings, order: str | None, placement: str | None, compared: Iterable[str], changes: Mapping[str, bool]
-) -> dict[str, SchedulingPolicy]:
-    """Return by name the policies to schedule a workload by: the settings', with what is given instead.
+def site_policy(cluster: str, source: str, settings: Settings, what_if: Callable[[], WhatIf]) -> SchedulingPolicy:
+    """Return the settings' policy, and over it what administrators set where a question is about the site itself.
 
-    `compared` names orders or placement policies, each of which makes one. Raises SettingsError.
+    Raises SettingsError.
     """
-    site = settings.scheduler_plugins
-    base = _everywhere(scheduling_policy(settings), changes)
+    return what_if().policy() if cluster == LIVE or source == HISTORY else scheduling_policy(settings)
+
+
+def policies(
+    policy: SchedulingPolicy,
+    site: Path,
+    order: str | None,
+    placement: str | None,
+    compared: Iterable[str],
+    changes: Mapping[str, bool],
+) -> dict[str, SchedulingPolicy]:
+    """Return by name the policies to schedule a workload by: this one, with what is given instead.
+
+    `compared` names orders or placement policies, each of which makes one; `site` has the site's own. Raises
+    SettingsError.
+    """
+    base = _everywhere(policy, changes)
     if order is not None:
         base = _everywhere(base, {"order": load_order(order, site)})
     if placement is not None:

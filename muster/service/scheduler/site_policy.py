@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.by_owner import decay, decayed_usage, group_capacity, runs_so_far
-from muster.service.scheduler.plugins import needs_usage, scheduling_policy
+from muster.service.scheduler.overrides import policy_in_force
+from muster.service.scheduler.plugins import needs_usage
 from muster.settings import Settings
 from muster.store.store import Store
 
@@ -26,8 +28,11 @@ class SiteScheduling:
 
     def complete(self, snapshot: Snapshot) -> Snapshot:
         """Raises SettingsError when a scheduler plugin cannot be used."""
-        policy = scheduling_policy(self._settings)
-        return replace(snapshot, policy=policy, usage=self._usage(snapshot) if self._needs_usage else {})
+        return replace(snapshot, policy=self.policy(), usage=self._usage(snapshot) if self._needs_usage else {})
+
+    def policy(self) -> SchedulingPolicy:
+        """Return the policy that holds now. Raises SettingsError when a scheduler plugin cannot be used."""
+        return policy_in_force(self._settings, self._store)
 
     @property
     def _needs_usage(self) -> bool:

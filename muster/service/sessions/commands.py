@@ -11,6 +11,7 @@ from muster.core.scheduling.limits import pending_refusal
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.service.identity.owner_uids import check_uid
+from muster.service.scheduler.overrides import limits_in_force
 from muster.service.sessions.extension import check_extension
 from muster.service.sessions.preparation import SessionPreparation
 from muster.service.sessions.scope import SessionScope
@@ -40,7 +41,7 @@ class SessionCommands:
         """
         new = self._preparation.sessions(spec, owner, count, self._clock(), asks_agents=True)
         pending = self._store.search(states=[SessionState.PENDING])
-        refusal = pending_refusal(self._settings.limits.limits(), pending, new)
+        refusal = pending_refusal(limits_in_force(self._settings, self._store), pending, new)
         if refusal is not None:
             raise BadInputError(refusal)
         check_uid(self._settings.launch_policy(), self._store, owner)

@@ -8,7 +8,8 @@ from muster.core.agents.agent import Agent
 from muster.core.model.apps import AppDefinition, with_kinds
 from muster.core.model.session import FINAL, Session
 from muster.core.spec.apps import AppSpec
-from muster.core.spec.session_spec import MountSpec, SessionSpec
+from muster.core.spec.mounts import MountSpec
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.errors import SpecError
 from muster.core.values.slots import Slots

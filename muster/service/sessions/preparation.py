@@ -17,6 +17,7 @@ from muster.core.values.errors import FieldError, SpecError
 from muster.core.whatif.explain import HOPELESS
 from muster.service.images.catalog import with_catalog_images
 from muster.service.reach.ssh_access import control_public_key
+from muster.service.scheduler.overrides import limits_in_force
 from muster.service.sessions.dependencies import with_ids_of_dependencies
 from muster.service.sessions.disk_bound import with_disk_limit
 from muster.service.sessions.folder_check import check_folders, folders_of
@@ -117,7 +118,7 @@ def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Sessio
     before = store.get(sorted({key for session in sessions for key in session.spec.dependencies}))
     ended = {key: session for key, session in before.items() if session.state in FINAL}
     queue = (*sessions, *(session for session in before.values() if session.state not in FINAL))
-    policy = SchedulingPolicy(limits=settings.limits.limits())
+    policy = SchedulingPolicy(limits=limits_in_force(settings, store))
     waits = schedule(Snapshot(agents, queue, now, policy=policy, ended=ended)).waits
     return {s.id: wait for s in sessions if (wait := waits.get(s.id)) and wait.code in HOPELESS}
 

@@ -333,6 +333,26 @@ heartbeats = Table(
     Column("pid", Integer, nullable=False),
 )
 
+limit_overrides = Table(
+    "limit_overrides",
+    metadata,
+    Column("limited", String(32), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("running", JSON, nullable=False),
+    Column("pending", JSON, nullable=False),
+    Column("changed_by", String(255), nullable=False),
+    Column("changed_at", Float, nullable=False),
+)
+
+weight_overrides = Table(
+    "weight_overrides",
+    metadata,
+    Column("owner", String(255), primary_key=True),
+    Column("weight", Float, nullable=False),
+    Column("changed_by", String(255), nullable=False),
+    Column("changed_at", Float, nullable=False),
+)
+
 owner_uids = Table(
     "owner_uids",
     metadata,

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from muster.core.model.folders import few_names
 from muster.core.model.projects import DEFAULT_PROJECT
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from muster.core.values.errors import BadInputError
 from muster.core.values.units import parse_bytes, spell_bytes
 from muster.service.folders.owned import FolderQuery

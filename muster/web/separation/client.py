@@ -1,37 +1,41 @@
 """The service layer as the web server has it: each call is a request to the broker, which holds what it is about."""
 
 import logging
-import os
-import signal
 import socket
-import threading
-from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.model.token import Token
-from muster.core.values.errors import MusterError
 from muster.service.folders.files import FilePlace, OpenedFile
 from muster.service.folders.views import FolderRemovedView
 from muster.service.identity.oidc import Begun, SignedIn
 from muster.service.local_backend import LocalBackend
 from muster.service.metrics import Measures
 from muster.service.reach.logs import LogRequest
-from muster.service.reach.terminal import TerminalEnd
 from muster.service.service import Service
-from muster.service.sessions.live import ChangeHandler, LiveChange, seen_changes
 from muster.service.sessions.views import SessionView
 from muster.service.usage.views import CurrentUsagesView
 from muster.service.usage.watched import SessionUsage
-from muster.web.separation.line import Line, NoBrokerError, asked, value_of
-from muster.web.separation.operations import EXIT_CODE, OPERATIONS, Credential, KnownToken, known_token, request_bytes
-from muster.web.separation.wire import MOST_PIECE_BYTES, receive, send
+from muster.web.separation.changes import BrokeredChanges
+from muster.web.separation.line import Line, NoBrokerError
+from muster.web.separation.opened import (
+    BrokeredLog,
+    BrokeredPieces,
+    BrokeredProgram,
+    BrokeredTerminal,
+    BrokeredTunnel,
+    BrokeredUpload,
+)
+from muster.web.separation.operations import (
+    OPERATIONS,
+    Credential,
+    KnownToken,
+    known,
+    known_token,
+)
 
 log = logging.getLogger("muster.web")
 
@@ -74,10 +78,10 @@ class _BrokeredService:
         self.heartbeat = self._requests.heartbeat
 
     def backend(self, token: Token) -> LocalBackend:
-        return cast("LocalBackend", _BrokeredBackend(self._line, _known(token)))
+        return cast("LocalBackend", _BrokeredBackend(self._line, known(token)))
 
-    def live_changes(self) -> "_BrokeredChanges":
-        return _BrokeredChanges(self._line)
+    def live_changes(self) -> BrokeredChanges:
+        return BrokeredChanges(self._line)
 
     def usage_cache(self) -> "_BrokeredUsage":
         return _BrokeredUsage(self._line)
@@ -167,30 +171,30 @@ class _BrokeredBackend(_Methods):
         yield self._requests.usage_now(references, interval_s)
 
     @contextmanager
-    def log(self, reference: str, kernel: str | None, request: LogRequest) -> "Iterator[_BrokeredLog]":
+    def log(self, reference: str, kernel: str | None, request: LogRequest) -> Iterator[BrokeredLog]:
         connection, _, _ = self._line.open("open.log", self._credential, [reference, kernel, request])
         with connection:
-            yield _BrokeredLog(connection)
+            yield BrokeredLog(connection)
 
-    def open_terminal(self, reference: str, kernel: str | None) -> "_BrokeredTerminal":
+    def open_terminal(self, reference: str, kernel: str | None) -> BrokeredTerminal:
         connection, session, master = self._line.open("open.terminal", self._credential, [reference, kernel])
         if master is None:
             connection.close()
             raise NoBrokerError
-        return _BrokeredTerminal(session, master, connection)
+        return BrokeredTerminal(session, master, connection)
 
     def open_program(
         self, reference: str, kernel: str | None, command: list[str], *, terminal: bool
-    ) -> "_BrokeredProgram":
+    ) -> BrokeredProgram:
         arguments = [reference, kernel, command]
         connection, session, program = self._line.open("open.program", self._credential, arguments, terminal=terminal)
         if program is None:
             connection.close()
             raise NoBrokerError
-        return _BrokeredProgram(session, connection, socket.socket(fileno=program))
+        return BrokeredProgram(session, connection, socket.socket(fileno=program))
 
-    def open_app_tunnel(self, session: Session, app: App) -> "_BrokeredTunnel":
-        return _BrokeredTunnel(*self._line.open("open.app", self._credential, [session.id, app.name])[:2])
+    def open_app_tunnel(self, session: Session, app: App) -> BrokeredTunnel:
+        return BrokeredTunnel(*self._line.open("open.app", self._credential, [session.id, app.name])[:2])
 
 
 class _BrokeredFolders(_Methods):
@@ -204,233 +208,13 @@ class _BrokeredFolders(_Methods):
     def open_file(self, place: FilePlace, most_bytes: int | None = None) -> Iterator[OpenedFile]:
         connection, file, _ = self._line.open("open.file", self._credential, [place, most_bytes])
         with connection:
-            yield OpenedFile(file, iter(_BrokeredPieces(connection)))
+            yield OpenedFile(file, iter(BrokeredPieces(connection)))
 
     @contextmanager
-    def upload(self, place: FilePlace, size: int, *, replaces: bool = False) -> "Iterator[_BrokeredUpload]":
+    def upload(self, place: FilePlace, size: int, *, replaces: bool = False) -> Iterator[BrokeredUpload]:
         connection, _, _ = self._line.open("open.upload", self._credential, [place, size], replaces=replaces)
         with connection:
-            yield _BrokeredUpload(connection)
-
-
-class _BrokeredUpload:
-    """The brokered `Upload`."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def write(self, piece: bytes) -> None:
-        view = memoryview(piece)
-        while view:
-            asked(self._connection, bytes(view[:MOST_PIECE_BYTES]))
-            view = view[MOST_PIECE_BYTES:]
-
-    def finish(self) -> None:
-        asked(self._connection, b"")
-
-
-class _BrokeredPieces:
-    """The pieces of a file. Reading raises NoBrokerError where they break off, and the broker's error."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def __iter__(self) -> Iterator[bytes]:
-        while True:
-            try:
-                answer = receive(self._connection)
-            except OSError as error:
-                raise NoBrokerError from error
-            if answer is None:
-                raise NoBrokerError
-            piece = value_of(answer)
-            if piece is None:
-                return
-            yield piece
-
-
-class _BrokeredLog:
-    """The pieces of a log, until it ends or any thread closes it."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def __iter__(self) -> Iterator[bytes]:
-        while (answer := self._next()) is not None and (piece := value_of(answer)) is not None:
-            yield piece
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-
-    def _next(self) -> bytes | None:
-        try:
-            return receive(self._connection)
-        except OSError:
-            return None
-
-
-class _BrokeredTerminal(TerminalEnd):
-    """A terminal whose program is the broker's: what is typed and shown goes by its file, the rest by the broker."""
-
-    def __init__(self, session: Session, master: int, connection: socket.socket) -> None:
-        super().__init__(session, master)
-        self._connection = connection
-
-    def resize(self, columns: int, rows: int) -> None:
-        """Raises BadInputError and NoBrokerError."""
-        asked(self._connection, f"{columns} {rows}".encode())
-
-    def end(self) -> None:
-        self.close()
-        self._connection.close()
-
-
-class _BrokeredProgram:
-    """The brokered `Program`."""
-
-    def __init__(self, session: Session, broker: socket.socket, connection: socket.socket) -> None:
-        self.session = session
-        self.connection = connection
-        self._broker = broker
-
-    def resize(self, columns: int, rows: int) -> None:
-        """Raises MusterError."""
-        asked(self._broker, f"{columns} {rows}".encode())
-
-    def exit_code(self) -> int:
-        """Raises MusterError."""
-        return int(asked(self._broker, EXIT_CODE))
-
-    def close(self) -> None:
-        self.connection.close()
-        self._broker.close()
-
-
-class _BrokeredTunnel:
-    """The brokered `AppTunnel`, whose socket the broker has given to this process."""
-
-    def __init__(self, connection: socket.socket, opened: tuple[Session, App, str, Path]) -> None:
-        self.session, self.app, self.token, self.socket = opened
-        self._connection = connection
-
-    def is_open(self) -> bool:
-        try:
-            return bool(asked(self._connection, b"?"))
-        except NoBrokerError:
-            return False
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Joining:
-    """A handler whose credential was shown to the broker, which answers with a number."""
-
-    handler: ChangeHandler
-    token: KnownToken
-    number: "Future[int]" = field(default_factory=Future)
-
-
-class _BrokeredChanges:
-    """The brokered `LiveChanges`: there is one stream from the broker while anybody reads changes.
-
-    Each handler's credential is shown there, and the broker sends what one of them may see.
-    """
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
-        self._lock = threading.Lock()
-        self._handlers: dict[ChangeHandler, KnownToken] = {}
-        # The broker answers in the order in which credentials were shown.
-        self._joining: deque[_Joining] = deque()
-        self._shown: Counter[Credential] = Counter()
-        self._connection: socket.socket | None = None
-
-    def running(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def add(self, handler: ChangeHandler, token: Token) -> int:
-        """Raises NoTokenError, NoBrokerError and StoreUnavailableError."""
-        joining = _Joining(handler, _known(token))
-        with self._lock:
-            if self._connection is None:
-                connection, _, _ = self._line.open("open.changes", joining.token.credential)
-                self._connection = connection
-                threading.Thread(target=self._read, args=(connection,), name="live", daemon=True).start()
-            self._joining.append(joining)
-            self._shown[joining.token.credential] += 1
-            # Where the broker has ended it, the reader says so to all who wait for an answer.
-            self._say("show", joining.token.credential)
-        return joining.number.result()
-
-    def remove(self, handler: ChangeHandler) -> None:
-        with self._lock:
-            token = self._handlers.pop(handler, None)
-            if token is not None:
-                self._hide(token.credential)
-
-    def after(self, number: int, until: int, token: Token) -> Sequence[LiveChange]:
-        credential = _known(token).credential
-        missed: Sequence[LiveChange] = self._line.request("caller.changes_after", credential, [number, until])
-        return missed
-
-    def _hide(self, credential: Credential) -> None:
-        """Take a credential back unless somebody else reads with it; end the stream when nobody reads."""
-        self._shown[credential] -= 1
-        if self._shown[credential]:
-            return
-        del self._shown[credential]
-        self._say("hide", credential)
-        if not self._shown and self._connection is not None:
-            with suppress(OSError):
-                self._connection.shutdown(socket.SHUT_RDWR)
-            self._connection = None
-
-    def _say(self, word: str, credential: Credential) -> None:
-        if self._connection is not None:
-            with suppress(OSError):
-                send(self._connection, request_bytes(word, {}, credential))
-
-    def _read(self, connection: socket.socket) -> None:
-        with connection:
-            with suppress(OSError):
-                while (answer := receive(connection)) is not None:
-                    self._take(connection, answer)
-            with self._lock:
-                if self._connection is not connection:
-                    return
-                self._connection = None
-                for joining in self._joining:
-                    joining.number.set_exception(NoBrokerError())
-                self._joining.clear()
-        # Nobody could tell what they missed.
-        log.error("the broker has ended the stream of changes")
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    def _take(self, connection: socket.socket, answer: bytes) -> None:
-        """Take the number or the error that answers a shown credential, or the next changes."""
-        value: int | MusterError | Sequence[LiveChange]
-        try:
-            value = value_of(answer)
-        except MusterError as error:
-            value = error
-        with self._lock:
-            if self._connection is not connection:
-                return
-            if isinstance(value, int):
-                joining = self._joining.popleft()
-                self._handlers[joining.handler] = joining.token
-                joining.number.set_result(value)
-            elif isinstance(value, MusterError):
-                joining = self._joining.popleft()
-                self._hide(joining.token.credential)
-                joining.number.set_exception(value)
-            else:
-                for handler, token in self._handlers.items():
-                    if seen := seen_changes(value, token):
-                        handler(seen)
+            yield BrokeredUpload(connection)
 
 
 class _BrokeredUsage:
@@ -440,7 +224,7 @@ class _BrokeredUsage:
         self._line = line
 
     def of(self, session: Session, token: Token) -> SessionUsage:
-        credential = _known(token).credential
+        credential = known(token).credential
         usage: SessionUsage = self._line.request("caller.session_usage", credential, [session.id])
         return usage
 
@@ -458,7 +242,7 @@ class _BrokeredMeter:
         if token is None:
             measures: Measures = self._line.request("server.measure", None)
         else:
-            measures = self._line.request("caller.measure", _known(token).credential)
+            measures = self._line.request("caller.measure", known(token).credential)
         return measures
 
 
@@ -479,9 +263,3 @@ class _BrokeredAudit:
 def _found(line: Line, credential: Credential) -> KnownToken:
     """Return the token that was found by a credential, with it. Raises NoTokenError."""
     return known_token(line.request("caller.token", credential), credential)
-
-
-def _known(token: Token) -> KnownToken:
-    if not isinstance(token, KnownToken):
-        raise TypeError("the token was not found by the broker")
-    return token

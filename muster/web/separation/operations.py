@@ -235,3 +235,10 @@ class KnownToken(Token):
 def known_token(token: Token, credential: Credential) -> KnownToken:
     """Return the token with what was shown for it."""
     return KnownToken(**{one.name: getattr(token, one.name) for one in fields(token)}, credential=credential)
+
+
+def known(token: Token) -> KnownToken:
+    """Return the token, which the broker must have found. Raises TypeError."""
+    if not isinstance(token, KnownToken):
+        raise TypeError("the token was not found by the broker")
+    return token

@@ -25,6 +25,7 @@ from muster.service.reach.programs import Program
 from muster.web.caller import service_of, websocket_caller
 from muster.web.problems import problem
 from muster.web.streams.caps import check_cap
+from muster.web.streams.connection import SERVICE_RESTART, Connection
 
 router = APIRouter()
 MAX_PROGRAMS = 400
@@ -32,7 +33,6 @@ CHECK_S = 15.0
 _PIECE_BYTES = 32 << 10
 _FIRST_TIMEOUT_S = 20.0
 _LAST_TIMEOUT_S = 10.0
-_SERVICE_RESTART = 1012
 
 
 class _Frame(BaseModel):
@@ -56,19 +56,12 @@ class _Eof(_Frame):
 _WORDS: TypeAdapter[_Size | _Eof] = TypeAdapter(_Size | _Eof)
 
 
-class _Connection:
+class _Connection(Connection):
     """The connection of one client with one program."""
 
     def __init__(self, websocket: WebSocket, backend: LocalBackend) -> None:
-        self.user = backend.user
-        self._websocket = websocket
+        super().__init__(websocket, backend.user)
         self._backend = backend
-        self._loop = asyncio.get_running_loop()
-        self._stopped = asyncio.Event()
-
-    def stop(self) -> None:
-        """End the connection, since the server stops; may be called from any thread and from signal handlers."""
-        self._loop.call_soon_threadsafe(self._stopped.set)
 
     @property
     def has_stopped(self) -> bool:
@@ -191,7 +184,7 @@ async def _serve(websocket: WebSocket, backend: LocalBackend, session: str, kern
     finally:
         programs.discard(connection)
     if connection.has_stopped:
-        await websocket.close(_SERVICE_RESTART, "the server stops")
+        await websocket.close(SERVICE_RESTART, "the server stops")
     else:
         await _close_after_reading(websocket)
 

@@ -21,6 +21,7 @@ from muster.service.reach.terminal import Terminal
 from muster.web.caller import service_of
 from muster.web.problems import problem
 from muster.web.streams.caps import check_cap
+from muster.web.streams.connection import SERVICE_RESTART, Connection
 from muster.web.viewer import Viewer, cookie_name, websocket_viewer
 
 router = APIRouter()
@@ -31,7 +32,6 @@ _ACKNOWLEDGE_BYTES = 16 << 10
 _LOGIN_POLL_S = 0.02
 # The limit of a close frame, by the protocol.
 _MAX_REASON_BYTES = 123
-_SERVICE_RESTART = 1012
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +42,17 @@ class _Close:
     reason: str
 
 
-class _Connection:
+class _Connection(Connection):
     """The connection of one browser with one terminal."""
 
     def __init__(self, websocket: WebSocket, viewer: Viewer) -> None:
-        self.user = viewer.user
-        self._websocket = websocket
+        super().__init__(websocket, viewer.user)
         self._viewer = viewer
-        self._loop = asyncio.get_running_loop()
-        self._stopped = asyncio.Event()
         self._output_bytes, self._shown_bytes = 0, 0
         self._has_room = asyncio.Event()
         self._input = bytearray()
         self._has_input = asyncio.Event()
         self._written_bytes, self._acknowledged_bytes = 0, 0
-
-    def stop(self) -> None:
-        """End the connection, since the server stops; may be called from any thread and from signal handlers."""
-        self._loop.call_soon_threadsafe(self._stopped.set)
 
     async def run(self, terminal: Terminal) -> _Close | None:
         """Carry input and output; return how to close, None where the browser has closed the connection."""
@@ -172,7 +165,7 @@ class _Connection:
 
     async def _stop(self, _terminal: Terminal) -> _Close:
         await self._stopped.wait()
-        return _Close(_SERVICE_RESTART, "the server stops")
+        return _Close(SERVICE_RESTART, "the server stops")
 
 
 @router.websocket("/sessions/{session}/terminal")

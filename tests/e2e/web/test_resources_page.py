@@ -1,11 +1,10 @@
 """The pages of agents in a real browser: what a real host has and really uses, drained and resumed by hand."""
 
-import time
-
 import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.web.conftest import serious_findings
+from tests.waiting import eventually
 
 SMALL = ("--cpu", "0.1", "--mem", "64M", "--shm", "16M")
 
@@ -69,14 +68,11 @@ def test_an_administrator_drains_and_resumes(visit, agent, ada):
 
 @pytest.mark.usefixtures("busy")
 def test_real_usage_appears_in_the_plots(visit, agent, ada):
-    deadline = time.monotonic() + 240
-    while True:
+    def known_points():
         points = ada.get("/use/over-time", params={"agent": agent}).json()["points"]
-        known = [point["cpu"] for point in points if point["cpu"]]
-        if known and (known[-1]["used"] or 0) > 50:
-            break
-        assert time.monotonic() < deadline, known
-        time.sleep(2)
+        return [point["cpu"] for point in points if point["cpu"]]
+
+    known = eventually(known_points, lambda known: known and (known[-1]["used"] or 0) > 50, within_s=240)
     # One kernel computes with a tenth of a core; both have one.
     assert known[-1]["used"] < 150
     assert known[-1]["allocated"] >= 200

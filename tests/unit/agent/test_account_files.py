@@ -3,7 +3,7 @@
 import io
 import tarfile
 
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.modules.agent_code import account_files
 
 IN_TAR = HOME.removeprefix("/")

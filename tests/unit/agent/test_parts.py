@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.modules.agent_code import ROOT, engine_api, last_words, mount_folders, tmpfs
 
 

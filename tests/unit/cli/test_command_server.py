@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -17,17 +17,12 @@ import pytest
 
 from muster.cli import command_client, command_server
 from muster.cli.command_client import ACCEPTED, server_address
+from muster.cli.command_server import Interrupts, obey
 from tests.command_line import muster
 from tests.unit.cli.test_imports import CHECKS, DATABASE, PROGRAM
+from tests.waiting import eventually
 
 PATIENCE_S = 60
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def answers() -> bool:
@@ -42,9 +37,9 @@ def loaded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MUSTER_CONFIG", str(config))
         with command_server.command_server():
-            wait_until(answers)
+            eventually(answers)
             yield config
-        wait_until(lambda: not answers())
+        eventually(lambda: not answers())
 
 
 @pytest.fixture
@@ -113,11 +108,11 @@ def test_a_command_that_waits_outlasts_the_daemon(state_dir, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("MUSTER_CONFIG", str(config))
         with command_server.command_server():
-            wait_until(answers)
+            eventually(answers)
             command = [sys.executable, "-c", PROGRAM, "submit", "--name", "train", "--wait"]
             waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            wait_until(lambda: muster("ls", "--json").json != [])
-        wait_until(lambda: not answers())
+            eventually(lambda: muster("ls", "--json").json != [])
+        eventually(lambda: not answers())
     assert waiting.poll() is None
     muster("cancel", "train")
     said, errors = waiting.communicate(timeout=PATIENCE_S)
@@ -138,7 +133,7 @@ def test_a_command_that_waits_stops_waiting_when_its_time_is_over():
 @pytest.mark.usefixtures("server")
 def test_ctrl_c_ends_a_wait_and_not_the_session():
     waiting = subprocess.Popen([sys.executable, "-c", PROGRAM, "submit", "--wait"], stdout=subprocess.DEVNULL)
-    wait_until(lambda: muster("ls", "--json").json != [])
+    eventually(lambda: muster("ls", "--json").json != [])
     waiting.send_signal(signal.SIGINT)
     assert waiting.wait(PATIENCE_S) == 130
     (session,) = muster("ls", "--json").json
@@ -181,6 +176,33 @@ def test_a_command_ends_with_its_caller(tmp_path, number):
     assert muster("ls", "--json").json == []
 
 
+def test_ctrl_c_that_comes_just_before_a_system_call_is_repeated(monkeypatch):
+    """The main thread does not know of the first signal, and gets one KeyboardInterrupt for both."""
+    sent: list[int] = []
+    interrupts = Interrupts()
+
+    def send(_process: int, number: int) -> None:
+        sent.append(number)
+        if len(sent) == 2:
+            for _ in sent:
+                with suppress(KeyboardInterrupt):
+                    interrupts.handle(number, None)
+                    ignored.append(number)
+
+    ignored: list[int] = []
+    monkeypatch.setattr(os, "kill", send)
+    ours, theirs = socket.socketpair()
+    with ours:
+        thread = threading.Thread(target=obey, args=(ours, interrupts))
+        thread.start()
+        with theirs:
+            theirs.send(bytes([signal.SIGINT]))
+            eventually(lambda: len(sent) == 2)
+        thread.join(PATIENCE_S)
+    assert sent == [signal.SIGINT, signal.SIGINT, signal.SIGTERM]
+    assert ignored == [signal.SIGINT]
+
+
 @contextmanager
 def opened_for_reader(fifo: Path) -> Iterator[int]:
     """Wait until a process reads there, and yield the other end, which says POLLERR when that process has gone."""
@@ -191,7 +213,7 @@ def opened_for_reader(fifo: Path) -> Iterator[int]:
             opened.append(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
         return bool(opened)
 
-    wait_until(is_read)
+    eventually(is_read)
     yield opened[0]
     os.close(opened[0])
 

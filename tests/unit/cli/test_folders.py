@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.agents.agent import AgentState
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from muster.settings import load_settings
 from muster.store.store import Store
 from tests.command_line import muster, submitted

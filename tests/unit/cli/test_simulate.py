@@ -246,6 +246,10 @@ def test_the_sites_own_agents_and_history_are_played(store: Store):
             store.apply([Event(session.id, at, before, after, "moves on", changes, kernels)])
     (figures,) = simulated("--cluster", "live", "--workload", "history", "--days", "1").values()
     assert (figures["ended"], round(figures["span_s"])) == (2, 200)
+    # What administrators set holds there too.
+    muster("limit", "set", "user", "ada", "running.cpu=1")
+    (figures,) = simulated("--cluster", "live", "--workload", "history", "--days", "1").values()
+    assert figures["ended"] == 0
 
 
 @pytest.mark.parametrize(

@@ -377,7 +377,7 @@ def test_a_script_for_slurm_is_queued_with_what_its_lines_say(script):
     (session,) = answer.json
     spec = session["spec"]
     assert (session["name"], session["cluster_size"], session["type"]) == ("train", 2, "batch")
-    assert (spec["cpu"], spec["mem"], spec["tasks"], spec["slurm_env"]) == ("4000m", 2 << 30, 8, True)
+    assert (spec["cpu"], spec["mem"], spec["tasks_per_kernel"], spec["slurm_env"]) == ("4000m", 2 << 30, 4, True)
     assert (spec["script"], spec["output"]) == (SBATCH, "logs/%x-%j.out")
     (warning,) = answer.errors
     assert warning.startswith("muster: ")
@@ -414,7 +414,7 @@ def test_a_script_for_slurm_with_errors_names_their_lines_and_queues_nothing(scr
     answer = muster("submit", path)
     assert answer.code == 2
     nodes, limit = answer.errors
-    assert nodes == f"muster: {path}: line 2: --nodes: 'x' is no number of nodes; write a number such as 4"
+    assert nodes == f"muster: {path}: line 2: --nodes: 'x' is no number of nodes; write a number such as 4, or 2-8"
     assert limit.startswith(f"muster: {path}: line 4: --time: 'y' is not a span of time; write minutes")
     assert nothing_queued()
 

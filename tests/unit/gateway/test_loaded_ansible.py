@@ -11,7 +11,7 @@ import pytest
 
 from muster.ansible_gateway.loaded_ansible import LoadedAnsible
 from muster.shipped_files import ansible_root
-from tests.unit.gateway.waiting import wait_for
+from tests.waiting import eventually
 
 PLAYBOOK = """
 - hosts: localhost
@@ -109,7 +109,7 @@ def test_another_server_follows_one_that_was_killed(playbook, tmp_path):
     before = set(fork_servers(os.getpid()))
     ansible = LoadedAnsible()
     ansible.command()
-    wait_for(lambda: bool(set(fork_servers(os.getpid())) - before))
+    eventually(lambda: bool(set(fork_servers(os.getpid())) - before))
     (server,) = set(fork_servers(os.getpid())) - before
     os.kill(server, signal.SIGKILL)
     os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
@@ -133,12 +133,12 @@ def test_the_server_ends_with_its_process_and_the_playbook_that_has_begun_is_fin
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     ) as process:
-        wait_for(began.exists)
+        eventually(began.exists)
         (server,) = fork_servers(process.pid)
         process.kill()
-    wait_for(lambda: not Path(f"/proc/{server}").exists())
+    eventually(lambda: not Path(f"/proc/{server}").exists())
     go_on.touch()
-    wait_for(finished.exists)
+    eventually(finished.exists)
 
 
 def test_a_module_is_packed_once_for_all_playbooks(tmp_path, monkeypatch):

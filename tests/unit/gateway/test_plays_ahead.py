@@ -15,7 +15,7 @@ from muster.ansible_gateway.play_order import PlayOrder
 from muster.ansible_gateway.plays_ahead import PlaysAhead, WaitingPlay, inventory_stamp
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.values.errors import AnsibleFailedError
-from tests.unit.gateway.waiting import wait_for
+from tests.waiting import eventually
 
 OBSERVE = {"muster_cluster": "muster"}
 STARTS_ONE = """
@@ -136,7 +136,7 @@ def test_changed_variables_beside_the_inventory_are_read_again(gateway, inventor
 
 def test_a_play_that_was_killed_while_it_waited_is_replaced_by_a_new_one(gateway):
     (play,) = gateway._ahead._plays["observe"]
-    wait_for(lambda: len(processes_in(play.directory)) == 2)
+    eventually(lambda: len(processes_in(play.directory)) == 2)
     for process in processes_in(play.directory):
         os.kill(process, signal.SIGKILL)
     assert observed(gateway, "a1") == {"a1": "one"}
@@ -157,7 +157,7 @@ def test_agents_that_the_inventory_does_not_name_are_no_success(gateway, waits):
 
 def test_a_play_that_nobody_needed_leaves_nothing(ahead):
     (play,) = ahead._plays["observe"]
-    wait_for(lambda: len(processes_in(play.directory)) == 2)
+    eventually(lambda: len(processes_in(play.directory)) == 2)
     ahead.close()
     assert not play.directory.exists()
     assert processes_in(play.directory) == []
@@ -170,9 +170,9 @@ def test_a_play_that_waits_ends_when_its_control_node_dies(inventory):
         [sys.executable, "-c", STARTS_ONE, str(inventory)], stdout=subprocess.PIPE, text=True
     ) as node:
         directory = Path(node.stdout.readline().strip())
-        wait_for(lambda: len(processes_in(directory)) == 2)
+        eventually(lambda: len(processes_in(directory)) == 2)
         node.kill()
-    wait_for(lambda: processes_in(directory) == [])
+    eventually(lambda: processes_in(directory) == [])
 
 
 def test_an_inventory_that_may_change_by_itself_has_no_stamp(inventory):

@@ -10,7 +10,7 @@ import yaml
 
 from muster.ansible_gateway import private_files
 from muster.ansible_gateway.private_files import private_directory
-from tests.unit.gateway.waiting import wait_for
+from tests.waiting import eventually
 
 HOLDS = """
 import sys
@@ -108,7 +108,7 @@ def test_files_of_a_playbook_outlive_its_killed_control_node_and_no_more(tmp_pat
         [sys.executable, "-c", OBSERVES, str(inventory)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     ) as process:
         directory = Path(process.stdout.readline().strip())
-        wait_for(began.exists)
+        eventually(began.exists)
         process.kill()
     with private_directory():
         assert directory.exists()
@@ -118,4 +118,4 @@ def test_files_of_a_playbook_outlive_its_killed_control_node_and_no_more(tmp_pat
         with private_directory():
             return not directory.exists()
 
-    wait_for(is_gone)
+    eventually(is_gone)

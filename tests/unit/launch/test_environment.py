@@ -134,7 +134,13 @@ def test_a_users_variables_replace_what_frameworks_read_and_nothing_else():
 
 @pytest.mark.parametrize(
     ("values", "threads"),
-    [({"cpu": 8}, "8"), ({"cpu": 0.5}, "1"), ({"cpu": 8, "tasks": 3}, "2"), ({"cpu": 2.5, "cluster_size": 2}, "2")],
+    [
+        ({"cpu": 8}, "8"),
+        ({"cpu": 0.5}, "1"),
+        ({"cpu": 8, "tasks": 3}, "2"),
+        ({"cpu": 8, "tasks_per_kernel": 4, "cluster_size": 2}, "2"),
+        ({"cpu": 2.5, "cluster_size": 2}, "2"),
+    ],
 )
 def test_openmp_starts_as_many_threads_as_a_process_has_cores(values, threads):
     assert {env["OMP_NUM_THREADS"] for env in environments(running(**values)).values()} == {threads}

@@ -13,7 +13,8 @@ from muster.core.launch.slurm import job_number, tasks_of_kernels
 from muster.core.launch.startup_files import startup_files
 from muster.core.model.session import Session
 from muster.core.spec.errors import validated
-from muster.core.spec.session_spec import HOME, SessionSpec
+from muster.core.spec.mounts import HOME
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SpecError
 from tests.properties import examples
 from tests.strategies.sessions import make_session, placed_on
@@ -90,6 +91,14 @@ def test_every_task_is_in_one_kernel_and_none_has_more_than_one_more(kernels, mo
     assert sum(found) == kernels + more
     assert 0 <= found[0] - found[-1] <= 1
     assert found == sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("kernels", [2, 3])
+def test_tasks_of_each_kernel_follow_however_many_it_was_given(kernels):
+    session = running(cluster_size=kernels, tasks_per_kernel=4, slurm_env=True)
+    assert tasks_of_kernels(session) == [4] * kernels
+    found = slurm_variables(session)
+    assert (found["SLURM_NTASKS"], found["SLURM_NTASKS_PER_NODE"]) == (str(4 * kernels), "4")
 
 
 def test_the_page_documents_each_variable_that_is_set():

@@ -19,7 +19,8 @@ from muster.core.model.folders import (
     in_use,
     mounted_folders,
 )
-from muster.core.spec.session_spec import HOME, SessionSpec
+from muster.core.spec.mounts import HOME
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, SpecError
 from tests.modules.agent_code import made_folders
 from tests.properties import cheap, dear

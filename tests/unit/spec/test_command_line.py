@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from muster.cli.sessions import submit as submit_module
 from muster.core.spec.command_line import FILE, submit_command
 from muster.core.spec.errors import validated
-from muster.core.spec.session_spec import HOME, SessionSpec
+from muster.core.spec.mounts import HOME
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.units import exact_bytes, exact_duration, exact_milli, parse_bytes, parse_duration, parse_milli
 from tests.command_line import muster

@@ -86,15 +86,23 @@ def test_an_option_means_a_field(line, expected):
     [
         ("--nodes=1", {"cpu": 1}),
         ("-N 4", {"cluster_size": 4, "cpu": 1}),
-        ("-N2-8", {"cluster_size": 2, "cpu": 1}),
-        ("-N 2 --ntasks-per-node=4", {"cluster_size": 2, "cpu": 4, "tasks": 8}),
+        ("-N2-2", {"cluster_size": 2, "cpu": 1}),
+        ("-N2-8", {"cluster_size": "2-8", "cpu": 1}),
+        ("--nodes=1-4 --gpus-per-node=2", {"cluster_size": "1-4", "cpu": 1, "gpu": 2}),
+        ("-N 2-8 --ntasks-per-node=4", {"cluster_size": "2-8", "cpu": 4, "tasks_per_kernel": 4}),
+        ("-N 2-8 -n 16 -c 2 --mem-per-cpu=1G", {"cluster_size": "2-8", "cpu": 16, "mem": 16 << 30, "tasks": 16}),
+        ("-N 2-8 -n 4", {"cluster_size": "2-4", "cpu": 2, "tasks": 4}),
+        ("-N 4-8 -n 2", {"cluster_size": 2, "cpu": 1}),
+        ("-N 2-8 -n 16 --ntasks-per-node=4", {"cluster_size": "4-8", "cpu": 4, "tasks": 16}),
+        ("-N 2-8 --gpus=4", {"cluster_size": 2, "cpu": 1, "gpu": 2}),
+        ("-N 2 --ntasks-per-node=4", {"cluster_size": 2, "cpu": 4, "tasks_per_kernel": 4}),
         ("-N 2 -n 8 -c 2", {"cluster_size": 2, "cpu": 8, "tasks": 8}),
         ("-N 2 -n 3", {"cluster_size": 2, "cpu": 2, "tasks": 3}),
         ("-N 4 -n 2", {"cluster_size": 2, "cpu": 1}),
         ("-n 4", {"cluster_size": 4, "cpu": 1}),
         ("-n 4 --cpus-per-task=8", {"cluster_size": 4, "cpu": 8}),
         ("-n 8 --ntasks-per-node=3", {"cluster_size": 3, "cpu": 3, "tasks": 8}),
-        ("--ntasks-per-node=4", {"cpu": 4, "tasks": 4}),
+        ("--ntasks-per-node=4", {"cpu": 4, "tasks_per_kernel": 4}),
         ("-n 4 --mem=8G", {"cpu": 4, "tasks": 4, "mem": 8 << 30}),
         ("-n 4 --gres=gpu:4", {"cpu": 4, "tasks": 4, "gpu": 4}),
         ("--mem=4000", {"cpu": 1, "mem": 4000 << 20}),
@@ -122,12 +130,12 @@ def test_every_other_option_is_named_once():
 
 
 def test_an_option_that_means_less_here_is_named_with_what_became_of_it():
-    assert without_effect("-N 2-4 -p a,b", "--gres=gpu:1,shard:2", "--export=ALL,A=1", "-J 'a b'") == (
+    assert without_effect("-N 2-4 -G 2 -p a,b", "--gres=shard:2", "--export=ALL,A=1", "-J 'a b'") == (
         "--job-name=a b (the session's name is a-b)",
-        "--nodes=2-4 (2, since a session has one size)",
         "--gres=shard:2",
         "--partition=a,b (a, since a session is in one group)",
         "--export=ALL (the submitting shell's variables are not taken along)",
+        "--nodes=2-4 (2, among which the GPUs are divided)",
     )
 
 
@@ -145,6 +153,7 @@ def test_lines_after_the_first_command_are_none():
     ("line", "problem"),
     [
         ("--nodes=many", "--nodes: 'many' is no number of nodes"),
+        ("-N 8-2", "--nodes: the range 8-2 ends before it begins"),
         ("-n 0", "--ntasks: '0' is no positive whole number"),
         ("--mem=lots", "--mem: 'lots' is no amount of memory"),
         ("--mem=0", "--mem: 0 means all memory of a node, which differs here"),
@@ -185,17 +194,24 @@ NUMBERS = st.none() | st.integers(1, 40)
 
 
 @examples(300)
-@given(nodes=NUMBERS, tasks=NUMBERS, per_node=NUMBERS, cpus=NUMBERS, memory=st.booleans())
-def test_the_kernels_hold_the_tasks_with_what_each_needs(nodes, tasks, per_node, cpus, memory):
-    options = {"nodes": nodes, "ntasks": tasks, "ntasks-per-node": per_node, "cpus-per-task": cpus}
+@given(nodes=NUMBERS, more=st.integers(0, 10), tasks=NUMBERS, per_node=NUMBERS, cpus=NUMBERS, memory=st.booleans())
+def test_the_kernels_hold_the_tasks_with_what_each_needs(nodes, more, tasks, per_node, cpus, memory):
+    written = None if nodes is None else f"{nodes}-{nodes + more}"
+    options = {"nodes": written, "ntasks": tasks, "ntasks-per-node": per_node, "cpus-per-task": cpus}
     lines = [f"--{name}={value}" for name, value in options.items() if value is not None]
     found = fields(*lines, *(["--mem-per-cpu=1G"] if memory else []))
     spec = validated(SessionSpec, {**found, "script": "#!/bin/sh\n"}, NOW)
-    size, _ = spec.sizes
-    count = spec.tasks or size
-    assert count == (tasks or (nodes or 1) * (per_node or 1))
-    assert size <= count <= size * (spec.cpu // 1000) // (cpus or 1)
-    assert nodes is None or size == min(nodes, count)
+    size, most = spec.sizes
+    for kernels in (size, most):
+        count = spec.tasks or kernels * (spec.tasks_per_kernel or 1)
+        assert tasks is None or count == tasks
+        assert kernels <= count <= kernels * (spec.cpu // 1000) // (cpus or 1)
+    if nodes is None:
+        assert size == most
+    else:
+        assert most == min(nodes + more, tasks or nodes + more)
+        assert min(nodes, most) <= size <= most
+        assert per_node is None or tasks is None or more == 0 or -(-tasks // size) <= per_node or size == most
     assert spec.mem == (spec.cpu // 1000 << 30 if memory else 1 << 30)
 
 

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from muster.cli.sessions.submit import submit
 from muster.core.model.session import kernel_count, kernels_of, spare_kernels_of
 from muster.core.spec.errors import validated
-from muster.core.spec.session_spec import HOME, MAX_KERNELS, MountSpec, RoleSpec, SessionSpec
+from muster.core.spec.mounts import HOME, MountSpec
+from muster.core.spec.roles import RoleSpec
+from muster.core.spec.session_spec import SessionSpec
+from muster.core.spec.values import MAX_KERNELS
 from muster.core.spec.written import written
 from muster.core.values.errors import SpecError
 from muster.core.values.units import format_bytes, format_duration, parse_bytes, parse_duration, parse_milli
@@ -146,6 +149,8 @@ def test_each_error_names_its_field_and_its_remedy(field):
         ({"cluster_size": "2-8", "roles": ["ps:2"]}, "cluster_size", "begin it at 3 or more"),
         ({"cluster_size": "3-8", "roles": ["sub:2"]}, "cluster_size", "raise sub's replicas"),
         ({"cluster_size": "2-8", "tasks": 4}, "tasks", "write 8 or more"),
+        ({"tasks": 4, "tasks_per_kernel": 4}, "tasks", "give one of them"),
+        ({"tasks_per_kernel": 0}, "tasks_per_kernel", "1 or more"),
         ({"cluster_size": 2, "roles": ["ps:2"]}, "cluster_size", "make it 3 or more"),
         ({"cluster_size": 5, "roles": ["sub:2"]}, "cluster_size", "raise sub's replicas"),
         ({"roles": ["ps:600", "worker:600"]}, "roles", "1000 at the most"),

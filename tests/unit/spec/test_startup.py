@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from muster.core.launch.startup_files import startup_files
 from muster.core.spec.errors import validated
-from muster.core.spec.session_spec import HOME, SessionSpec
+from muster.core.spec.mounts import HOME
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.startup import MAX_BOOTSTRAP_BYTES, MAX_INPUT_BYTES
 from muster.core.values.errors import SpecError
 from tests.properties import cheap

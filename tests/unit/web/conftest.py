@@ -3,7 +3,6 @@
 import hashlib
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from muster.store.store import Store
 from muster.web.app import make_app
 from muster.web_settings import WebSettings
 from tests.command_line import write_settings
+from tests.waiting import eventually
 
 Caller = Callable[..., TestClient]
 
@@ -130,10 +130,7 @@ def server(app: FastAPI) -> Iterator[str]:
     running = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=running.run)
     thread.start()
-    deadline = time.monotonic() + 30
-    while not running.started:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: running.started)
     yield f"http://127.0.0.1:{running.servers[0].sockets[0].getsockname()[1]}"
     running.should_exit = True
     thread.join(30)

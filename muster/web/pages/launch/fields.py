@@ -118,6 +118,7 @@ ADVANCED = (
         hint="with “agent”, LOCAL_RANK counts the containers on one agent; with “kernel”, it is 0 in each",
     ),
     FormField("tasks", "Tasks", hint="processes that muster-run and srun start, over all containers"),
+    FormField("tasks_per_kernel", "Tasks of each", hint="the same, in each container, however many there are"),
     FormField("slurm_env", "Slurm's variables", Kind.CHECK, hint="SLURM_JOB_ID, SLURM_PROCID and the others, and srun"),
     FormField(
         "fgpu_limit",

@@ -9,7 +9,7 @@ from starlette.datastructures import FormData
 
 from muster.core.spec.apps import AppSpec
 from muster.core.spec.base import SpecModel
-from muster.core.spec.session_spec import MountSpec
+from muster.core.spec.mounts import MountSpec
 from muster.core.spec.startup import SecretSpec
 from muster.core.values.errors import FieldError, SpecError
 from muster.service.sessions.new_sessions import MAX_COUNT

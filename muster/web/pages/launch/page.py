@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.datastructures import UploadFile
 
-from muster.core.spec.session_spec import MAX_IMAGE
+from muster.core.spec.roles import MAX_IMAGE
 from muster.core.values.errors import BadInputError, FieldError, NotFoundError, SpecError
 from muster.service.questions.views import DryRunView
 from muster.web.api.requests import note_sessions

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from muster.core.model.session import size_text
-from muster.core.spec.session_spec import KernelRole, SessionSpec
+from muster.core.spec.roles import KernelRole
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import SLOT_NAMES, Slots, format_slot, spell_slot, spell_slots, total
 from muster.core.values.units import spell_bytes
 from muster.service.sessions.launch_choices import GroupRoom

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from muster.core.model.apps import AppState
 from muster.core.model.session import FINAL, SessionState
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from muster.core.values.units import format_milli, format_moment, spell_bytes
 from muster.core.whatif.explain import Surroundings, explain
 from muster.core.whatif.start_estimate import start_estimate

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,6 +27,7 @@ from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 from tests.unit.running_sessions import running_session
 from tests.unit.web.opened_apps.upstream_app import Loop, Upstream, serving, way
+from tests.waiting import eventually
 
 HERE = "muster.example:8080"
 APPS = {
@@ -103,14 +103,16 @@ def port_of(url: str) -> int:
 
 
 def is_over(port: int) -> bool:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+    """Return once nothing listens at the port any more."""
+
+    def is_refused() -> bool:
         try:
-            socket.create_connection(("127.0.0.1", port), 5).close()
+            socket.create_connection(("127.0.0.1", port), 30).close()
         except ConnectionRefusedError:
             return True
-        time.sleep(0.05)
-    return False
+        return False
+
+    return eventually(is_refused)
 
 
 def test_an_app_is_opened_at_a_port_of_its_own_by_a_ticket(browser, session, service):

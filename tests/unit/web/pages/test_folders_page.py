@@ -8,7 +8,7 @@ import pytest
 
 from muster.core.agents.agent import AgentState
 from muster.core.model.token import Scope
-from muster.core.spec.session_spec import HOME
+from muster.core.spec.mounts import HOME
 from tests.strategies.agents import make_agent
 from tests.unit.web.api.test_api import submitted
 

@@ -1,7 +1,6 @@
 """The launch form: it gives a session spec for any input, and a picture of its containers' sum."""
 
 import threading
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -22,6 +21,7 @@ from muster.web.pages.launch.picture import MAX_BOXES, picture_of
 from muster.web.pages.launch.session_file import fields_of, text_of
 from tests.strategies.specs import specs
 from tests.strategies.values import NOW, texts
+from tests.waiting import eventually
 
 AT = datetime.fromtimestamp(NOW, UTC)
 _MOUNT, _ENV = ("mount_folder", "mount_target", "mount_mode"), ("env_name", "env_value")
@@ -151,12 +151,14 @@ def test_only_the_newest_request_of_a_page_is_answered():
     threads = [threading.Thread(target=ask, args=("first",), kwargs={"holds": True})]
     threads[0].start()
     assert begun.wait(30)
-    for number, name in enumerate(("overtaken", "newest"), start=2):
+
+    def begin(name, number):
         threads.append(threading.Thread(target=ask, args=(name,)))
         threads[-1].start()
-        deadline = time.monotonic() + 30
-        while requests.pending("page") < number:
-            assert time.monotonic() < deadline
+        eventually(lambda: requests.pending("page") >= number)
+
+    begin("overtaken", 2)
+    begin("newest", 3)
     with requests.turn("another page") as is_newest:
         assert is_newest
     may_end.set()

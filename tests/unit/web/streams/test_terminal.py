@@ -20,6 +20,7 @@ from muster.web.streams.terminal import WINDOW_BYTES
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.unit.web.api.test_api import submitted
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[4]
 HERE = {"Origin": "http://testserver"}
@@ -95,15 +96,16 @@ def noted(service):
 
 
 def gone(pid):
-    """Return whether soon no process of that group is left, not even an unreaped one."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
+    """Return once no process of that group is left, not even an unreaped one."""
+
+    def is_gone():
         try:
             os.killpg(pid, 0)
         except ProcessLookupError:
             return True
-        time.sleep(0.02)
-    return False
+        return False
+
+    return eventually(is_gone)
 
 
 def test_input_reaches_the_kernel_and_its_output_the_browser(browser, train, ssh, service):
@@ -294,10 +296,7 @@ def test_a_program_finds_its_size_and_no_signal_meets_it_as_it_starts(tmp_path, 
 
     def start_and_be_late(*arguments, **options):
         process = start(*arguments, **options)
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "traps").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually((tmp_path / "traps").exists)
         return process
 
     monkeypatch.setattr(subprocess, "Popen", start_and_be_late)
