@@ -1,12 +1,13 @@
 """Change the fGPU libraries in small ways, and count how many of these mutants the native tests catch.
 
-    .venv/bin/python -m bench.mutants [--count 60] [--seed 1] [--only cuda_vmm.c] [--named] [--list]
+    .venv/bin/python -m bench.mutants [--count 60] [--seed 1] [--only cuda_vmm.c] [--named | --drawn] [--list]
 
 A mutant negates one condition, drops one call, or swaps an operator or a constant of native/*.c. Besides those that the
 seed draws from all files there are NAMED ones, which once survived. Each is built in a scratch directory, and the tests
-that concern its file run there until one fails. A mutant that no test notices has survived, and is printed as it is
-found. The score is the part that was caught; mutants that do not compile are left out of it. EQUIVALENT ones, which no
-test could notice, are neither made nor counted. The exit status is 1 below --target.
+that concern its file run there until one fails, then all other tests of the libraries. A mutant that no test notices
+has survived, and is printed as it is found. The score is the part that was caught; mutants that do not compile are left
+out of it. EQUIVALENT ones, which no test could notice, are neither made nor counted. The exit status is 1 below
+--target.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 240
 
-MEMORY = ("test_memory.py", "test_ways_around.py", "test_usage.py")
+MEMORY = ("test_memory.py", "test_ways_around.py", "test_kept_memory.py", "test_usage.py")
 LEASES = (
     "test_lease_table.py",
     "test_lease_turn.py",
@@ -39,7 +40,7 @@ TESTS = {
     "canary.c": ("test_canary.py",),
     "charge.c": MEMORY,
     "cuda_array.c": MEMORY,
-    "cuda_bindings.c": ("test_ways_around.py",),
+    "cuda_bindings.c": ("test_kept_memory.py",),
     "cuda_capture.c": ("test_launch.py",),
     "cuda_context.c": MEMORY,
     "cuda_device.c": ("test_memory.py", "test_ways_around.py", "test_launch.py"),
@@ -48,7 +49,7 @@ TESTS = {
     "cuda_lookup.c": ("test_lookup.py", "test_launch.py"),
     "cuda_memory.c": MEMORY,
     "cuda_pool.c": MEMORY,
-    "cuda_vmm.c": ("test_ways_around.py", "test_memory.py"),
+    "cuda_vmm.c": ("test_kept_memory.py", "test_memory.py", "test_ways_around.py"),
     "hooks.c": ("test_lookup.py",),
     "lease.c": LAUNCHES,
     "lease_file.c": ("test_lease.py",),
@@ -60,9 +61,11 @@ TESTS = {
     "pools.c": MEMORY,
     "process.c": ("test_usage.py", "test_lease.py"),
     "real.c": ("test_lookup.py",),
-    "shares.c": ("test_ways_around.py",),
+    "shares.c": ("test_kept_memory.py",),
     "usage.c": ("test_usage.py", "test_memory.py", "test_nvml.py"),
 }
+# These run nothing of the libraries.
+OF_THE_FAKE = {"test_driver_limits.py", "test_fake_driver.py", "test_fake_nvml.py", "test_mig_geometry.py"}
 
 
 @dataclass(frozen=True)
@@ -232,6 +235,9 @@ def named_mutants(native: Path) -> list[Mutant]:
 
 def drawn_mutants(native: Path, count: int, seed: int, only: str | None) -> list[Mutant]:
     """Return mutants of all files, as many of each as there is code in it."""
+    unknown = {path.name for path in native.glob("*.c")} ^ set(TESTS)
+    if unknown:
+        sys.exit(f"mutants: native/{min(unknown)}: TESTS and the folder differ; say which tests concern it")
     files = [only] if only else sorted(TESTS)
     everything = [mutant for file in files for mutant in mutants_of(native / file)]
     return random.Random(seed).sample(everything, min(count, len(everything)))
@@ -281,6 +287,12 @@ class Scratch:
     def prepare(self) -> None:
         for name in ("native", "tests/native", "tests/fake_driver"):
             shutil.copytree(REPOSITORY / name, self.directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+        # What these tests have of others, without the setting up of all tests.
+        there = {"native", "tests", "fake_driver", "conftest.py", "__pycache__"}
+        for folder in ("", "tests"):
+            for path in (REPOSITORY / folder).iterdir():
+                if path.name not in there and not path.name.startswith("."):
+                    (self.directory / folder / path.name).symlink_to(path)
         (self.directory / "tests/pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
         # A mutant may leave something unused; that is no reason not to try it.
         for path in (self.native / "Makefile", *(self.directory / "tests/native").glob("*.py")):
@@ -324,30 +336,35 @@ class Scratch:
             lines = original.split("\n")
             lines[mutant.line - 1] = mutant.after
             changed = "\n".join(lines)
-        path.write_text(changed)
-        try:
-            for test in TESTS[mutant.file]:
-                done = self.run(test)
-                if done is None:
-                    return f"caught by {test}, which did not end"
-                if done.returncode == 1 and re.search(r"CalledProcessError: Command.*'(?:make|gcc)'", done.stdout):
-                    return "does not compile"
-                if done.returncode < 0:
-                    return f"caught by {test}, which crashed"
-                if done.returncode == 1:
-                    failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", done.stdout, re.MULTILINE)
-                    return f"caught by {failed[1] if failed else test}"
-                if done.returncode != 0:
-                    sys.exit(f"mutants: pytest ended with {done.returncode}\n{done.stdout}")
-            return "survived"
-        finally:
+        concerned = TESTS[mutant.file]
+        for test in (*concerned, *self.others(concerned)):
+            path.write_text(changed)
+            done = self.run(test)
             path.write_text(original)
+            if done is not None and done.returncode == 0:
+                continue
+            if done is not None and done.returncode > 1:
+                sys.exit(f"mutants: pytest ended with {done.returncode}\n{done.stdout}")
+            if done is not None and re.search(r"CalledProcessError: Command.*'(?:make|gcc)'", done.stdout):
+                return "does not compile"
+            if test not in concerned:
+                self.check_unchanged(test)
+            if done is None:
+                return f"caught by {test}, which did not end"
+            if done.returncode < 0:
+                return f"caught by {test}, which crashed"
+            failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", done.stdout, re.MULTILINE)
+            return f"caught by {failed[1] if failed else test}"
+        return "survived"
 
+    def others(self, concerned: tuple[str, ...]) -> list[str]:
+        """Return the names of all other tests that run something of the libraries."""
+        names = {path.name for path in (self.directory / "tests/native").glob("test_*.py")}
+        return sorted(names - OF_THE_FAKE - set(concerned))
 
-def check_unchanged(scratch: Scratch, mutants: list[Mutant]) -> None:
-    """End the program if a test fails without a mutation."""
-    for test in sorted({test for mutant in mutants for test in TESTS[mutant.file]}):
-        done = scratch.run(test)
+    def check_unchanged(self, test: str) -> None:
+        """End the program if a test fails without a mutation."""
+        done = self.run(test)
         if done is None or done.returncode != 0:
             sys.exit(f"mutants: {test} fails without a mutation\n{done.stdout if done else 'it does not end'}")
 
@@ -359,11 +376,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=sorted(TESTS), metavar="FILE", help="draw from this file alone")
     parser.add_argument("--named", action="store_true", help="only the named ones")
+    parser.add_argument("--drawn", action="store_true", help="only those that the seed draws")
     parser.add_argument("--list", action="store_true", help="print the mutants and try none")
     parser.add_argument("--target", type=float, default=0.95)
     options = parser.parse_args()
     native = REPOSITORY / "native"
-    mutants = [] if options.only else named_mutants(native)
+    mutants = [] if options.only or options.drawn else named_mutants(native)
     if not options.named:
         mutants += drawn_mutants(native, options.count, options.seed, options.only)
     if options.list:
@@ -373,7 +391,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         scratch = Scratch(Path(folder))
         scratch.prepare()
-        check_unchanged(scratch, mutants)
+        for test in sorted({test for mutant in mutants for test in TESTS[mutant.file]}):
+            scratch.check_unchanged(test)
         for number, mutant in enumerate(mutants, 1):
             verdicts.append(scratch.verdict(mutant))
             print(f"{number}/{len(mutants)} {verdicts[-1]}: {mutant}", flush=True)

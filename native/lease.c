@@ -49,7 +49,7 @@ static void *keep(void *argument)
         uint32_t kick = atomic_load(&lease->kicks), change = lease->table->changes;
         uint64_t now = monotonic_ns(), until = lease_step(lease, now);
         give(lease, taken);
-        bool watching = lease->blocked != 0 || lease->entered != 0;
+        bool watching = lease->watching = lease->blocked != 0 || lease->entered != 0;
         pthread_mutex_unlock(&lease->mutex);
         if (watching)
             lease_file_wait(&lease->file, change, until == NEVER ? NEVER : elapsed(now, until));
@@ -109,6 +109,12 @@ static bool start_thread(struct process_lease *lease, void *(*run)(void *))
     return error == 0;
 }
 
+static void kick(struct process_lease *lease)
+{
+    atomic_fetch_add(&lease->kicks, 1);
+    futex_wake(&lease->kicks, false);
+}
+
 bool lease_wait(struct lease *gate)
 {
     struct process_lease *lease = (struct process_lease *)gate;
@@ -133,15 +139,18 @@ bool lease_wait(struct lease *gate)
         give(lease, true);
         uint64_t grant = lease->table->grant;
         if (grant == atomic_load(&gate->open)) {
-            if (atomic_fetch_sub(&gate->credits, 1) > 0)
+            if (atomic_fetch_sub(&gate->credits, 1) > 0) {
+                /* The GPU was free, and the keeper sleeps: from now on others may wait for the end of this turn. */
+                if (!lease->watching)
+                    kick(lease);
                 break;
+            }
             if (lease->batch_at != 0)
                 patience = elapsed(now, lease->batch_at) < patience ? elapsed(now, lease->batch_at) : patience;
             else if (lease->leaving == 0)
                 lease_request_drain(lease);
         }
-        atomic_fetch_add(&lease->kicks, 1);
-        futex_wake(&lease->kicks, false);
+        kick(lease);
         pthread_mutex_unlock(&lease->mutex);
         /* Wait for the turn on the file itself. If the keeper woke this thread instead, the GPU would be idle for one
            more switch of threads. */
@@ -180,8 +189,7 @@ static void close_lease(struct process_lease *lease)
     }
     atomic_fetch_add(&lease->drains_requested, 1);
     futex_wake(&lease->drains_requested, false);
-    atomic_fetch_add(&lease->kicks, 1);
-    futex_wake(&lease->kicks, false);
+    kick(lease);
     lease_wake_launches(lease);
     pthread_mutex_unlock(&lease->mutex);
     if (atomic_load(&lease->in_driver))

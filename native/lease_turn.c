@@ -14,6 +14,7 @@
 #define BEST_EFFORT_PAUSE (5 * MILLISECOND)
 #define BEST_EFFORT_BATCH (LEASE_TURN / 4)
 #define BEST_EFFORT_FIRST (MILLISECOND / 4) /* what a launch is taken for before one was measured */
+#define BEST_EFFORT_WATCH (BEST_EFFORT_FIRST / 2)
 #define DRIVER_DEPTH 1024             /* launches that the driver queues before it blocks the caller */
 #define UNLIMITED (INT64_MAX / 2)
 
@@ -186,6 +187,9 @@ static void left(struct process_lease *lease, uint64_t now)
         if (lease->member->grant == grant)
             lease->member->grant = 0;
         lease->entered = 0;
+        /* Nobody watches the turn of a container that has left: those who wait would do so for LEASE_SILENCE. */
+        if (lease->blocked == 0 && lease_table_members(lease->table, grant, now) == MEMBERS_NONE)
+            lease_table_close(lease->table, grant);
     }
     lease->leaving = 0;
     charge_late_work(lease, now);
@@ -325,7 +329,10 @@ static uint64_t hold(struct process_lease *lease, uint64_t grant, uint64_t now)
         return lease_step(lease, now);
     }
     uint64_t idle_at = lease->idle_since != 0 ? lease->idle_since + lease->patience : NEVER;
-    uint64_t next = now + WATCH < over_at ? now + WATCH : over_at;
+    /* A drain that begins soon after a batch of best effort finds the GPU at work, and so measures it. */
+    bool unmeasured = lease->terms.best_effort && lease->idle_since == 0 && lease->batch_at == 0 && !drain_goes_on(lease);
+    uint64_t watch = unmeasured ? BEST_EFFORT_WATCH : WATCH;
+    uint64_t next = now + watch < over_at ? now + watch : over_at;
     next = lease->batch_at != 0 && lease->batch_at < next ? lease->batch_at : next;
     return idle_at < next ? idle_at : next;
 }
@@ -379,11 +386,22 @@ uint64_t lease_estimated_rest(const struct process_lease *lease, int64_t count, 
     return rest < LEASE_DRAIN_LIMIT ? rest : LEASE_DRAIN_LIMIT;
 }
 
+/* Notes what one launch of a batch took. If the GPU was done before the drain began, most of the time may have been
+   another's: the process computed, or nobody looked. Best effort that took a kernel for so long would wait for pauses
+   that never come, and measure none again. So to it that time is only the most that a launch can have taken. */
+static void measure(struct process_lease *lease, int64_t batch, uint64_t now)
+{
+    uint64_t lasted = elapsed(lease->batch_since, now), launch_ns = lasted / (uint64_t)batch + 1;
+    bool was_done = elapsed(lease->drain_since, now) < lasted / 2;
+    if (!lease->terms.best_effort || !was_done || launch_ns < lease->launch_ns)
+        lease->launch_ns = launch_ns;
+}
+
 void lease_drained(struct process_lease *lease, uint32_t number, int64_t count, bool waited, uint64_t now)
 {
     int64_t batch = count - lease->batch_launches;
     if (batch > 0 && limited(lease) && waited)
-        lease->launch_ns = elapsed(lease->batch_since, now) / (uint64_t)batch + 1;
+        measure(lease, batch, now);
     lease->batch_launches = count;
     lease->batch_since = now;
     lease->drains_done = number;

@@ -31,6 +31,7 @@ struct process_lease {
     void *argument;
     pthread_mutex_t mutex;
     bool keeping, draining, stopping;
+    bool watching;                    /* the keeper looks at the table; otherwise it waits for a kick */
     _Atomic uint32_t kicks;           /* futex: the keeper, while it has nothing to watch in the table */
     _Atomic uint32_t drains_requested; /* futex: the drainer */
     _Atomic uint32_t turns;           /* futex: launches that wait */

@@ -128,6 +128,10 @@ class ControlNode:
                 time.sleep(0.1)
         return self.show(name)
 
+    def memory(self) -> int:
+        """Return how many bytes of memory sessions may have on the only agent."""
+        return int(self.run("agents", "--json").json()[0]["capacity"]["mem"])
+
     def exec(self, reference: str, *command: str, check: bool = True, stdin: str = "") -> Done:
         return self.run("exec", reference, "--", *command, check=check, stdin=stdin)
 

@@ -41,14 +41,22 @@ class Server:
         return run_forked(("--token-file", str(file), *arguments), environment, "", 240)
 
 
-@contextmanager
-def web_server(
-    node: ControlNode, directory: Path, *arguments: str, certificate: Certificate | None = None
-) -> Iterator[Server]:
-    """Serve `muster web` of the node on a free port; with a certificate, by TLS. It must end well."""
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def web_server(
+    node: ControlNode,
+    directory: Path,
+    *arguments: str,
+    port: int | None = None,
+    certificate: Certificate | None = None,
+) -> Iterator[Server]:
+    """Serve `muster web` of the node on this port, or on any free one; with a certificate, by TLS. It must end well."""
+    port = port or free_port()
     log_path = directory / "web.log"
     tls = certificate.options if certificate else ()
     process = ForkedMuster(("web", "--port", str(port), *tls, *arguments), node.environment, log_path)

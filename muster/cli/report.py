@@ -17,9 +17,7 @@ from muster.service.usage.views import AMOUNTS, KernelUsageView, TotalsView
 
 
 @click.command()
-@click.option(
-    "--by", "keys", metavar="KEY", multiple=True, help=f"A line for each: {', '.join(KEYS)}; may be repeated."
-)
+@click.option("--by", "keys", metavar="KEY", multiple=True, help=f"Group by: {', '.join(KEYS)}; may be repeated.")
 @click.option("--since", metavar="TIME", help="2026-11-01, 2026-11-22T08:00, or 7d: so long ago. 30 days by default.")
 @click.option("--until", metavar="TIME", help="In the same forms; now by default.")
 @click.option("--user", "-u", "users", metavar="USER", multiple=True, help="Only this user's; may be repeated.")

@@ -82,7 +82,8 @@ class Client:
             raise BadInputError("--token-file: it holds no token; write what `muster token create` printed into it")
         self._http = httpx.Client(
             base_url=f"{self._url}/api/v1/",
-            headers={"Authorization": f"Bearer {token}"},
+            # The server words errors for the API's other callers without commands and flags.
+            headers={"Authorization": f"Bearer {token}", "Prefer": "command-line"},
             timeout=_PATIENCE,
             transport=transport,
             # The system's certificate authorities, so that a site's own is known too.

@@ -52,6 +52,7 @@ from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.launch_choices import LaunchChoices, launch_choices, spec_again
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
 from muster.service.sessions.preparation import SessionPreparation, impossible_waits
+from muster.service.sessions.presets import OwnedPresets
 from muster.service.sessions.queries import SessionQueries, SessionQuery
 from muster.service.sessions.scope import SessionScope
 from muster.service.sessions.views import (
@@ -116,6 +117,10 @@ class LocalBackend:
     @property
     def secrets(self) -> OwnedSecrets:
         return OwnedSecrets(self._secrets, self._token)
+
+    @property
+    def presets(self) -> OwnedPresets:
+        return OwnedPresets(self._store.presets, self._token)
 
     @property
     def reservations(self) -> AdministratorsReservations:

@@ -100,9 +100,11 @@ class Meter:
         Raises NoTokenError, ScopeError and StoreUnavailableError.
         """
         if token is None and not self._settings.web.metrics_from:
-            raise NoTokenError("metrics are read with a token here; send the header Authorization: Bearer TOKEN")
+            raise NoTokenError(
+                "metrics are read with a token here; send one as a bearer token in the header Authorization"
+            )
         if token is not None and token.scope is Scope.USER:
-            raise ScopeError("scope user reads no metrics; make a token with muster token create --scope read")
+            raise ScopeError("scope user reads no metrics; use one of scope read or admin")
         snapshot = shown_agents(self._store, self._settings)
         heartbeat = self._store.heartbeats.last()
         uses = agents_in_use(snapshot)

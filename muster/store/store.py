@@ -28,6 +28,7 @@ from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import AGENT_COUNTERS, FORGOTTEN, REVISION, KnownAgents
 from muster.store.overrides import OverrideRows
 from muster.store.owner_uids import OwnerUids
+from muster.store.presets import PresetRows
 from muster.store.pulled_images import PulledImages
 from muster.store.reservations import Reservations, reservations_after
 from muster.store.rows import (
@@ -65,6 +66,7 @@ class Store:
         self._engine = open_engine(url)
         self.reservations = Reservations(self._engine)
         self.overrides = OverrideRows(self._engine)
+        self.presets = PresetRows(self._engine)
         self.uses = KernelUses(self._engine)
         self.usage_steps = UsageSteps(self._engine)
         self.samples = AgentSamples(self._engine)

@@ -23,6 +23,7 @@ from muster.web.rendering import STATIC, CachedFiles
 from muster.web.routes import PREFIX, all_routes
 from muster.web.streams.file_content import is_upload
 from muster.web.viewer import NotSignedInError, is_known
+from muster.web.words import plain_words
 
 _THREADS = 100
 _DESCRIPTION = """Cluster sessions on plain Docker hosts. Each request carries `Authorization: Bearer TOKEN`, with a
@@ -67,7 +68,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.router.routes.extend(all_routes())
     app.add_api_route("/openapi.json", _to_document, include_in_schema=False)
     app.mount("/static", CachedFiles(directory=STATIC))
-    install(app, error_page)
+    install(app, error_page, plain_words)
     app.add_exception_handler(NotSignedInError, _ask_to_sign_in)
     # The last one added is the outermost.
     app.add_middleware(RequestSize, is_known=is_known, is_streamed=is_upload)

@@ -110,7 +110,7 @@ def _found(connection: HTTPConnection, shown: str | None) -> Token:
     if secret is not None:
         return service_of(connection).unix_callers.of_secret(secret)
     if shown is None:
-        raise NoTokenError("there is no token; send the header Authorization: Bearer TOKEN")
+        raise NoTokenError("there is no token; send one as a bearer token in the header Authorization")
     limit: FailureLimit = connection.app.state.failures
     try:
         return service_of(connection).tokens.of_secret(shown)

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457), with the texts that the command line prints."""
+"""Errors as `application/problem+json` (RFC 9457), in plain words; for our command line, with what it prints."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -79,7 +79,7 @@ class Problem(BaseModel):
     type: str = Field(description="what kind of problem it is, such as urn:muster:not-found")
     title: str
     status: int
-    detail: str = Field(description="a line for a person, the one that the command line prints")
+    detail: str = Field(description="a line for a person")
     errors: list[FieldProblem] = Field(default=[], description="every error of a spec")
 
 
@@ -109,14 +109,19 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+# What a request prefers (RFC 7240) whose sender is a command line, which gives its own advice.
+_COMMAND_LINE = "command-line"
 ErrorPage = Callable[[Request, Problem, dict[str, str]], Response]
 
 
-def install(app: FastAPI, page: ErrorPage) -> None:
-    """Answer each error with a problem; with `page` where a browser requested a page."""
+def install(app: FastAPI, page: ErrorPage, plain: Callable[[str], str]) -> None:
+    """Answer each error with a problem, in words that `plain` gives; with `page` where a browser requested a page."""
 
     def response(request: Request, found: Problem, headers: dict[str, str] | None = None) -> Response:
         if request.url.path.startswith(PAGELESS):
+            if _COMMAND_LINE not in request.headers.get("prefer", ""):
+                errors = [one.model_copy(update={"remedy": plain(one.remedy)}) for one in found.errors]
+                found = found.model_copy(update={"detail": plain(found.detail), "errors": errors})
             return JSONResponse(found.model_dump(), found.status, headers, MEDIA_TYPE)
         return page(request, found, headers or {})
 

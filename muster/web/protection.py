@@ -29,7 +29,9 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_TOO_LARGE_FOR_STRANGERS = "a request as large as this needs a token; send the header Authorization: Bearer TOKEN"
+_TOO_LARGE_FOR_STRANGERS = (
+    "a request as large as this needs a token; send one as a bearer token in the header Authorization"
+)
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _METHODS = {*_SAFE, "DELETE", "PATCH", "POST", "PUT"}
 _REFUSED = {401, 403, 429}

@@ -11,6 +11,7 @@ from muster.web.api import (
     cluster_routes,
     commit_routes,
     folder_routes,
+    limit_routes,
     operation_routes,
     reservation_routes,
     secret_routes,
@@ -24,6 +25,7 @@ from muster.web.pages import (
     folder_files_page,
     folders_page,
     images_page,
+    limits_page,
     live,
     overview_page,
     queue_page,
@@ -52,6 +54,7 @@ _API = (
     agent_usage_routes,
     cluster_routes,
     reservation_routes,
+    limit_routes,
     event_routes,
 )
 _PAGES = (
@@ -69,6 +72,7 @@ _PAGES = (
     queue_page,
     resources_page,
     reservations_page,
+    limits_page,
     usage_page,
     images_page,
     account_page,

@@ -22,8 +22,9 @@ _LABELS: Mapping[WaitCode, str] = {
     WaitCode.PREEMPTING: "room is made",
 }
 # A clause such as "; see `muster ls --all`", with what joins it to the sentence.
-_COMMAND = re.compile(r"[;,]? (?:see|or|with|use) `muster [^`]*`(?: on the control node)?")
-_FLAG = re.compile(r"^--([a-z][a-z-]*): ", re.MULTILINE)
+_COMMAND = re.compile(r"[;,]? (?:see|or|with|use|by) `muster [^`]*`(?: on the control node)?")
+# What an error is about, as the command line calls it: `--expires: …`, `NAME: …`, `NAME:TAG: …`.
+_SUBJECT = re.compile(r"^(?:--([a-z][a-z-]*)|([A-Z]{3,})(?::TAG)?): ", re.MULTILINE)
 
 
 class Coded(Protocol):
@@ -39,5 +40,9 @@ def wait_label(wait: Coded | None) -> str:
 
 
 def plain_words(message: str) -> str:
-    """Return the message without its advice to run a command, and with a field's name instead of a flag."""
-    return _FLAG.sub(lambda flag: f"{flag[1].replace('-', '_')}: ", _COMMAND.sub("", message))
+    """Return the message without its advice to run a command, and with a field's name for a flag or a metavariable."""
+
+    def field(subject: re.Match[str]) -> str:
+        return f"{(subject[1] or subject[2]).lower().replace('-', '_')}: "
+
+    return _SUBJECT.sub(field, _COMMAND.sub("", message))

@@ -89,6 +89,7 @@ def emptied(server: PostgresqlServer, database: str) -> str:
                 "pulled_images",
                 "limit_overrides",
                 "weight_overrides",
+                "presets",
             )
         ),
     )

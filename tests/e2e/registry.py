@@ -37,6 +37,15 @@ class Registry:
         return f"{self.address}/there:2"
 
 
+@dataclass(frozen=True)
+class ServedImage:
+    """What a registry answers about an image, by path."""
+
+    files: dict[str, bytes]
+    id: str
+    layer_bytes: int
+
+
 def _digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
@@ -50,8 +59,8 @@ def _layer() -> bytes:
     return file.getvalue()
 
 
-@contextmanager
-def registry(architecture: str) -> Iterator[Registry]:
+def served_image(architecture: str) -> ServedImage:
+    """Return a new image `there:1` with one layer of noise."""
     plain = _layer()
     layer = gzip.compress(plain, 1)
     rootfs = {"type": "layers", "diff_ids": [_digest(plain)]}
@@ -74,13 +83,23 @@ def registry(architecture: str) -> Iterator[Registry]:
             ],
         }
     ).encode()
-    found = {
+    files = {
         "/v2/": b"{}",
         "/v2/there/manifests/1": manifest,
         f"/v2/there/manifests/{_digest(manifest)}": manifest,
         f"/v2/there/blobs/{_digest(config)}": config,
         f"/v2/there/blobs/{_digest(layer)}": layer,
     }
+    return ServedImage(files, _digest(config), len(layer))
+
+
+def content_type(path: str) -> str:
+    return _MANIFEST if "/manifests/" in path else "application/octet-stream"
+
+
+@contextmanager
+def registry(architecture: str) -> Iterator[Registry]:
+    image = served_image(architecture)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -92,8 +111,8 @@ def registry(architecture: str) -> Iterator[Registry]:
             self.wfile.write(self._answer())
 
         def _answer(self) -> bytes:
-            body = found.get(self.path)
-            status, kind = 200, _MANIFEST if "/manifests/" in self.path else "application/octet-stream"
+            body = image.files.get(self.path)
+            status, kind = 200, content_type(self.path)
             if body is None:
                 status, code = (403, "DENIED") if "/secret/" in self.path else (404, "MANIFEST_UNKNOWN")
                 body = json.dumps({"errors": [{"code": code, "message": code.lower().replace("_", " ")}]}).encode()
@@ -112,7 +131,7 @@ def registry(architecture: str) -> Iterator[Registry]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield Registry(f"127.0.0.1:{server.server_port}", _digest(config), len(layer))
+        yield Registry(f"127.0.0.1:{server.server_port}", image.id, image.layer_bytes)
     finally:
         server.shutdown()
         thread.join()

@@ -160,6 +160,24 @@ def test_resources_are_limited_and_equal_in_all_kernels(node, trio):
     assert f"size={16 * 1024}k" in seen["main1"]
 
 
+def test_shared_memory_and_what_programs_read_follow_what_a_kernel_has(node):
+    resources = ("--cpu", "0.05", "--mem", "128M", "--cluster-size", "2", "--local-rank", "kernel")
+    name = node.submit(*resources)
+    node.reaches(name, "RUNNING")
+    variables = environment_of(node, f"{name}:sub1")
+    expected = {
+        "LOCAL_RANK": "0",
+        "RANK": "1",
+        "OMP_NUM_THREADS": "1",
+        "PDSH_RCMD_TYPE": "ssh",
+        "JAX_COORDINATOR_ADDRESS": "main1:12345",
+    }
+    assert {variable: variables.get(variable) for variable in expected} == expected
+    mounts = node.exec(f"{name}:sub1", "cat", "/proc/mounts").out.splitlines()
+    (shared,) = [mount for mount in mounts if mount.split()[1] == "/dev/shm"]
+    assert f"size={64 * 1024}k" in shared
+
+
 def test_the_private_key_is_on_a_tmpfs_and_for_its_user_alone(node, trio):
     listing = node.exec(trio, "ls", "-ln", "/run/muster/id_ed25519").out.split()
     assert listing[0].startswith("-rw-------")

@@ -2,9 +2,11 @@
 
 import io
 import json
+import os
+import subprocess
 import tarfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 import docker
@@ -14,7 +16,7 @@ from muster.core.spec.mounts import HOME
 from muster.settings import load_settings
 from muster.store.images import ABANDONED_AFTER_S
 from muster.store.store import Store
-from tests.control_node import SMALL
+from tests.control_node import SCRIPTS, SMALL
 
 IMAGE = "alice/committed:1"
 FOLDER_TEXT, LOG_TEXT, KEY_TEXT = "text-in-the-folder", "text-in-the-log", "text-of-a-private-key"
@@ -71,6 +73,25 @@ def layers_of(reference):
         contents = {name: content.read() for name, content in members.items()}
     (manifest,) = json.loads(contents["manifest.json"])
     return contents, [contents[name] for name in manifest["Layers"]], json.loads(contents[manifest["Config"]])
+
+
+def test_a_commit_shows_on_a_terminal_how_far_it_is(node, session):
+    terminal, of_the_program = os.openpty()
+    command = [SCRIPTS / "muster", "commit", session, "alice/shown:1"]
+    environment = {**node.environment, "SUDO_USER": "alice"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=of_the_program, text=True) as making:
+        os.close(of_the_program)
+        shown = b""
+        with suppress(OSError):  # what reading ends with when the program has
+            while part := os.read(terminal, 1 << 12):
+                shown += part
+        os.close(terminal)
+        assert making.stdout is not None
+        assert making.stdout.read().startswith("alice/shown:1 (")
+    assert making.returncode == 0
+    assert b"localhost 100 %" in shown
+    with as_user(node, "alice"):
+        node.run("images", "rm", "alice/shown:1")
 
 
 def test_no_layer_of_it_holds_keys_mounts_or_logs(image):
@@ -140,7 +161,7 @@ def test_its_author_starts_sessions_of_it_and_nobody_else(node, image):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("untagged", "NAME:TAG: 'untagged' has no tag; write NAME:TAG such as train:2"),
+        ("untagged", "NAME:TAG: 'untagged' has no tag; write a name and a tag, such as train:2"),
         ("Upper:1", "NAME:TAG: 'Upper' is not a name; write lower-case letters"),
         ("muster/default:latest", "NAME:TAG: agent localhost holds another image muster/default:latest"),
         (IMAGE, f"NAME:TAG: there is an image {IMAGE} already"),

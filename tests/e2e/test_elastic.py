@@ -33,8 +33,7 @@ def elastic_node(new_node: NewNode) -> ControlNode:
 
 def a_third(node: ControlNode) -> tuple[str, ...]:
     """Return flags for a kernel of which three fit, and no fourth."""
-    memory = node.run("agents", "--json").json()[0]["capacity"]["mem"]
-    return ("--cpu", "0.05", "--mem", str(memory * 2 // 7), "--shm", "16M")
+    return ("--cpu", "0.05", "--mem", str(node.memory() * 2 // 7), "--shm", "16M")
 
 
 def test_the_kernels_that_were_given_meet(elastic_node):

@@ -1,23 +1,13 @@
 """The README's tour, run as it is written."""
 
-import os
 import re
 import shlex
-import subprocess
 
 import pytest
 
 from tests.control_node import ROOT, SCRIPTS, SMALL, ControlNode
 from tests.forked_on_path import muster_on_path
-
-
-def tour() -> list[str]:
-    text = (ROOT / "README.md").read_text()
-    section = text.partition("## A tour of five minutes")[2].partition("\n## ")[0]
-    # What a user without root's rights follows runs in test_unix_users.py.
-    before, title, rest = section.partition("### Log in, submit")
-    assert title
-    return re.findall(r"```console\n(.*?)```", before + rest.partition("\n### ")[2], re.DOTALL)
+from tests.readme_tours import go_through, root_tour
 
 
 @pytest.fixture(scope="module")
@@ -29,24 +19,9 @@ def toured(new_node) -> ControlNode:
 
 
 def test_the_tour_goes_as_written(toured, tmp_path):
-    """All blocks in one shell that stops at the first failure, with the test's settings in place of /etc/muster."""
-    script = "\n".join(tour()).replace("ansible-playbook ", f"ansible-playbook -e muster_config={toured.config} ")
-    with muster_on_path(tmp_path) as programs:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=ROOT,
-            env={
-                **toured.environment,
-                "PATH": f"{programs}:{SCRIPTS}:{os.environ['PATH']}",
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            },
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    for answer in (
+    """With the test's settings in place of /etc/muster."""
+    script = root_tour().replace("ansible-playbook ", f"ansible-playbook -e muster_config={toured.config} ")
+    answers = (
         "rank 1 of 3, master main1:12345",
         "hello from main1\nhello from sub1\n",
         "main1\nsub1\n",
@@ -56,8 +31,10 @@ def test_the_tour_goes_as_written(toured, tmp_path):
         "ssh -N -L 127.0.0.1:8000:127.0.0.1:8000 ",
         "the same\n",
         "ok    agent localhost: Docker",
-    ):
-        assert answer in done.stdout
+    )
+    environment = {**toured.environment, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    with muster_on_path(tmp_path) as programs:
+        done = go_through(script, answers, directory=ROOT, programs=f"{programs}:{SCRIPTS}", environment=environment)
     assert "muster: cluster_size: '0' is too small; write 1 or more" in done.stderr
 
 

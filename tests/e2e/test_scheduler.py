@@ -21,10 +21,6 @@ def strict_node(new_node: NewNode) -> ControlNode:
     return node
 
 
-def most_memory(node: ControlNode) -> int:
-    return node.run("agents", "--json").json()[0]["capacity"]["mem"]
-
-
 def test_a_held_session_waits_until_it_is_released(node):
     name = node.submit(*SMALL, "--hold", "-c", "true")
     other = node.submit(*SMALL, "-c", "true")
@@ -71,7 +67,7 @@ def test_a_dry_run_says_what_would_happen_and_queues_nothing(node):
     before = node.run("ls", "--all", "--json").json()
     fits = node.run("submit", *SMALL, "--dry-run", "--name", "imagined")
     assert "localhost" in fits.out
-    mem = most_memory(node)
+    mem = node.memory()
     holder = node.start("--mem", str(mem * 6 // 10))
     waits = node.run("submit", *SMALL, "--mem", str(mem * 6 // 10), "--dry-run", check=False)
     assert waits.code == 1
@@ -113,7 +109,7 @@ def test_limits_hold_for_a_users_running_and_queued_sessions(strict_node):
 
 def test_a_session_of_higher_priority_takes_the_room_of_a_preemptible_one(strict_node):
     node = strict_node
-    mem = str(most_memory(node) * 6 // 10)
+    mem = str(node.memory() * 6 // 10)
     low = node.start("--mem", mem, "--priority", "10", "--preemptible", "--requeue")
     high = node.submit(*SMALL, "--mem", mem, "--priority", "90", "--name", "urgent")
     node.reaches(high, "RUNNING")
@@ -125,7 +121,7 @@ def test_a_session_of_higher_priority_takes_the_room_of_a_preemptible_one(strict
 
 
 def test_a_small_session_passes_a_large_one_that_it_cannot_delay(node):
-    mem = most_memory(node)
+    mem = node.memory()
     runs = node.start("--mem", str(mem * 6 // 10), "--time-limit", "30m")
     large = node.submit(*SMALL, "--mem", str(mem * 9 // 10))
     short = node.submit(*SMALL, "--time-limit", "10m")

@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import re
 import secrets
 import shutil
 import socket
@@ -13,10 +12,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.control_node import ROOT, SMALL, ControlNode
+from tests.control_node import SMALL, ControlNode
 from tests.forked_cli import Done
 from tests.forked_on_path import muster_on_path
 from tests.opened_app import get, opened_by
+from tests.readme_tours import go_through, user_tour
 from tests.unix_users import become, muster_as
 from tests.web_server import web_server
 
@@ -100,30 +100,24 @@ def test_a_day_of_work_without_a_token(muster, login, node, socket_path, monkeyp
 
 
 def test_the_readmes_tour_for_a_user_goes_as_written(login, socket_path):
-    section = (ROOT / "README.md").read_text().partition("### Log in, submit")[2].partition("\n### ")[0]
-    script = "\n".join(re.findall(r"```console\n(.*?)```", section, re.DOTALL))
     home = pwd.getpwnam(login).pw_dir
     directory = socket_path.parent / "tour"
     directory.mkdir(mode=0o755)
-    with muster_on_path(directory, "/usr/bin/python3", become(login)) as programs:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=home,
-            env={"HOME": home, "MUSTER_SERVER": f"unix:{socket_path}", "PATH": f"{programs}:{os.environ['PATH']}"},
-            preexec_fn=become(login),
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    for answer in (
+    answers = (
         "main1\nsub1\n",
         "ssh -N -L 127.0.0.1:8000:127.0.0.1:8000 ",
         "desk may run for 3h, until ",
         "loss 0.5\n",
-    ):
-        assert answer in done.stdout, done.stdout
+    )
+    with muster_on_path(directory, "/usr/bin/python3", become(login)) as programs:
+        go_through(
+            user_tour(),
+            answers,
+            directory=Path(home),
+            programs=str(programs),
+            environment={"HOME": home, "MUSTER_SERVER": f"unix:{socket_path}"},
+            prepare=become(login),
+        )
 
 
 def _programs(muster: Muster) -> None:

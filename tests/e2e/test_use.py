@@ -108,6 +108,15 @@ def test_the_report_adds_up_what_was_given_and_used(watching, ended):
     assert len(total) == 2
 
 
+def test_the_report_by_session_has_an_array_in_one_line_and_shows_short_jobs_as_more_than_nothing(watching, ended):
+    watching.run("submit", *SMALL, "--name", "sweep", "--array", "0-1", "--wait", "-c", COUNT)
+    lines = watching.run("report", "--by", "session").out.splitlines()
+    used = lines[0].index("CPU H USED")
+    by_name = {line.split()[0]: line for line in lines[1:]}
+    assert by_name["sweep"].split()[2] == "2"
+    assert all(float(by_name[name][used:].split()[0]) > 0 for name in ("sweep", ended["name"]))
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

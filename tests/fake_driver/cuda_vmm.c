@@ -229,7 +229,7 @@ EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
     struct physical *physical = physical_of(handle);
     if (physical && physical->device != NOT_ON_A_DEVICE) {
         if (physical->shared < 0) {
-            physical->shared = state_export(gpu_state, physical->device, physical->bytes);
+            physical->shared = state_export(gpu_state, gpu_process, physical->device, physical->bytes);
             if (physical->shared >= 0)
                 memcpy(gpu_state->exports[physical->shared].properties, &physical->properties,
                        sizeof physical->properties);

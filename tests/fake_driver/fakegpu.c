@@ -1,6 +1,6 @@
 /* fakegpu init [--gpus N] [--mem BYTES] [--context BYTES] [--free-delay-ms N] [--mig] [--host BYTES]: the machine's fake GPUs,
    anew; with --host, managed memory that has no room on its GPU is in the host's memory
-   fakegpu status: the devices and who used them, as JSON
+   fakegpu status: the devices, who used them, and the limits of control groups, as JSON
    fakegpu driver VERSION: the version that the driver says it has
    fakegpu ail GPU SYMPTOM VALUE: a symptom of a GPU. An `xid` goes into the file STATE.kmsg, as the kernel's log has it;
    the others are ecc (errors), remap-pending, remap-failed, clocks (NVML's bits), recovery (NVML's action), lost, gone */
@@ -68,6 +68,7 @@ static int status(struct state *state)
         clock_spend(1); /* from here on nobody else runs */
     state_lock();
     state_reap(state);
+    state_drop_limits(state);
     state_unlock();
     const char *between = "";
     printf("{\"context_bytes\": %llu, \"devices\": [", (unsigned long long)state->context_bytes);
@@ -98,6 +99,15 @@ static int status(struct state *state)
         printf("}}");
         between = ", ";
     }
+    printf("], \"limits\": [");
+    between = "";
+    for (unsigned i = 0; i < MAX_LIMITS; i++)
+        if (state->limits[i].group[0]) {
+            printf("%s{\"uuid\": \"%s\", \"group\": \"%s\", \"hard_bytes\": %llu}", between,
+                   state->devices[state->limits[i].device].uuid, state->limits[i].group,
+                   (unsigned long long)state->limits[i].hard_bytes);
+            between = ", ";
+        }
     printf("]}\n");
     return 0;
 }

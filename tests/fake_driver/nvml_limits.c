@@ -9,6 +9,7 @@
 static struct limit *limit_of(struct state *state, unsigned device, const char *group, bool make)
 {
     struct limit *free = NULL;
+    state_drop_limits(state);
     for (unsigned i = 0; i < MAX_LIMITS; i++) {
         struct limit *limit = &state->limits[i];
         if (limit->group[0] == '\0')
@@ -19,6 +20,7 @@ static struct limit *limit_of(struct state *state, unsigned device, const char *
     if (!make || !free)
         return NULL;
     free->device = device;
+    free->inode = state_inode(group);
     snprintf(free->group, sizeof free->group, "%s", group);
     return free;
 }

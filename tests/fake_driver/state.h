@@ -70,7 +70,7 @@ struct exported {
 /* What the processes of a control group may have of a device together; no group: free. */
 struct limit {
     uint32_t device;
-    uint64_t soft_bytes, hard_bytes;
+    uint64_t soft_bytes, hard_bytes, inode;
     char group[MOST_GROUP]; /* its directory */
 };
 
@@ -116,12 +116,16 @@ void state_release(struct process *process, unsigned device, uint64_t bytes);
 bool state_reserve_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 void state_release_managed(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 /* Moves memory of this process behind descriptors. Returns its number, or -1. */
-int state_export(struct state *state, unsigned device, uint64_t bytes);
+int state_export(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 /* Returns a new descriptor of it, or -1. */
 int state_export_open(int number);
 /* Returns the number of the memory behind a descriptor, which this process has from now on as well, or -1. */
 int state_import(struct state *state, int file);
 void state_export_drop(int number);
+/* Ends the limits whose control groups are gone, as the host sees it: another of the same name has none. Under state_lock. */
+void state_drop_limits(struct state *state);
+/* The number of a directory; 0 where there is none. */
+uint64_t state_inode(const char *directory);
 /* In use by the processes in a limit's control group. */
 uint64_t state_used_in(const struct state *state, const struct limit *limit);
 /* In use by the living; of a GPU with its instances. */

@@ -1,6 +1,5 @@
 """The recipes for MPI, parallel shells and Python over ssh: `./dev test` runs them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,20 +7,9 @@ import pytest
 from tests import recipes
 from tests.control_node import ControlNode
 
-TOOLS = recipes.recipes("cluster-tools")
+IMAGES = ("cluster-tools",)
 
 
-@pytest.fixture(scope="module")
-def node(new_node) -> Iterator[ControlNode]:
-    recipes.build("cluster-tools")
-    made = new_node()
-    (made.directory / "images.yml").write_text(recipes.catalog("cluster-tools"))
-    recipes.make_project(made, TOOLS)
-    made.start_daemon()
-    return made
-
-
-@pytest.mark.parametrize("recipe", TOOLS, ids=lambda recipe: recipe.name)
 def test_a_recipe_does_what_its_page_says(node: ControlNode, recipe: recipes.Recipe, tmp_path: Path) -> None:
     recipes.run(node, recipe, tmp_path)
 

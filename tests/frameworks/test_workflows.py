@@ -10,21 +10,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests import recipes
 from tests.control_node import ROOT, SCRIPTS, ControlNode
 from tests.web_server import web_server
 
+IMAGES = ("cluster-tools", "frameworks")
 EXAMPLES = ROOT / "docs" / "examples"
 SMALL = "cpu=1, mem='512M'"
-
-
-@pytest.fixture(scope="module")
-def node(new_node) -> Iterator[ControlNode]:
-    recipes.build("frameworks")
-    made = new_node()
-    (made.directory / "images.yml").write_text(recipes.catalog("cluster-tools", "frameworks"))
-    made.start_daemon()
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +24,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("libraries")
     lines = [
         line
-        for name in ("cluster-tools", "frameworks")
+        for name in IMAGES
         for file in (ROOT / "images" / name).glob("*s.txt")
         for line in file.read_text().splitlines()
     ]
@@ -107,7 +98,7 @@ def test_a_dask_cluster_computes_and_ends_with_its_block(node, environment):
 
 def test_snakemake_runs_each_job_in_a_session(node, environment):
     workflow = node.folders / "project"
-    shutil.copytree(EXAMPLES / "snakemake", workflow)
+    shutil.copytree(EXAMPLES / "snakemake", workflow, dirs_exist_ok=True)
     for name, text in (("a", "one two"), ("b", "three"), ("c", "")):
         (workflow / f"{name}.txt").write_text(text)
     # What the workflow writes here is to be open to the sessions' user, and their files are to us.

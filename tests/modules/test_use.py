@@ -1,6 +1,7 @@
 """Usage of kernels, and the notices before their end, on the real engine."""
 
 import ctypes
+import socket
 import subprocess
 import time
 
@@ -28,8 +29,16 @@ def the_kernel(cluster, until):
     return kernel
 
 
+def _greet(cluster):
+    """Have the only kernel's sshd send its greeting, so that its network has carried something."""
+    (kernel,) = cluster.report()["kernels"]
+    with socket.create_connection((kernel["address"], 2200), timeout=60) as connection:
+        assert connection.recv(7) == b"SSH-2.0"
+
+
 def test_a_running_kernels_counters_are_in_the_report_and_only_grow(cluster):
     cluster.converge(session(command=["sh", "-c", BURN]))
+    _greet(cluster)
     first = cluster.report()["kernels"][0]["use"]
     later = the_kernel(cluster, lambda kernel: kernel["use"]["cpu_seconds"] > first["cpu_seconds"])["use"]
     assert later["at"] > first["at"]
@@ -69,6 +78,7 @@ def test_a_kernel_whose_process_ran_out_of_memory_says_so_while_it_runs(cluster)
 def test_the_last_words_of_a_kernel_that_was_stopped_tell_what_its_network_carried(cluster):
     gang = session()
     cluster.converge(gang)
+    _greet(cluster)
     before = cluster.report()["kernels"][0]["use"]
     (words,) = cluster.converge(desired(gang, "stop"))["last_words"]
     assert words["use"]["net_tx_bytes"] >= before["net_tx_bytes"] > 0

@@ -2,12 +2,14 @@
 
 import ctypes
 import subprocess
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.native.fake_driver import REPOSITORY, FakeDriver
+from tests.native.gpu_container import Container
 from tests.native.lease_process import load_steps
 from tests.native.virtual_clock import VirtualClock
 
@@ -64,6 +66,27 @@ def build_native(tmp_path_factory: pytest.TempPathFactory, fake_driver_build: Fa
         return built[wanted]
 
     return build
+
+
+@pytest.fixture
+def container(fake_driver: FakeDriver, build_native: Callable[..., Path]) -> Container:
+    return Container(fake_driver, build_native).start()
+
+
+@pytest.fixture
+def attack(fake_driver: FakeDriver, container: Container) -> Callable[..., tuple[str, int]]:
+    """Runs a script that waits at its end. Returns its answer, and the bytes that the device then held."""
+
+    def run(script: str, device: int = 0) -> tuple[str, int]:
+        process = fake_driver.start(textwrap.dedent(script) + "\nwait()", container.libraries)
+        assert process.stdout is not None
+        answer = process.stdout.readline()
+        used = fake_driver.used_bytes(device)
+        process.communicate()
+        assert process.returncode == 0
+        return answer.strip(), used
+
+    return run
 
 
 @pytest.fixture(scope="session")

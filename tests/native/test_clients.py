@@ -8,17 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.gpu_container import CAP, CONTEXT, MIB, Container
+from tests.native.gpu_container import CAP, CONTEXT, MIB
 
 GPU_BYTES = 8 << 30
 BLOCK = 64 * MIB
 PROGRAMS = Path(sys.executable).parent
 HOLD = "context(); allocate(512 * MIB); assert launch(kernel('spin_us_60000000')) == 0; tell(0); wait()"
-
-
-@pytest.fixture
-def container(fake_driver, build_native):
-    return Container(fake_driver, build_native).start()
 
 
 @pytest.fixture

@@ -37,6 +37,14 @@ class Group:
     directory: Path
     process: subprocess.Popen[bytes]
 
+    def enter(self) -> None:
+        self.directory.mkdir()
+        self.directory.joinpath("cgroup.procs").write_text(str(self.process.pid))
+
+    def leave(self) -> None:
+        self.directory.parent.joinpath("cgroup.procs").write_text(str(self.process.pid))
+        self.directory.rmdir()
+
     def container(self, **bytes_of: int | None) -> dict[str, Any]:
         gpus = [{"uuid": uuid, "mem_bytes": size} for uuid, size in bytes_of.items()]
         return {"container_id": ID, "pid": self.process.pid, "gpus": gpus}
@@ -46,10 +54,11 @@ class Group:
 def group():
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
     directory = Path(next(mount[1] for mount in mounts if mount[2] == "cgroup2"), f"muster-test-{os.getpid()}", ID)
-    directory.mkdir(parents=True)
+    directory.parent.mkdir()
     process = subprocess.Popen(["sleep", "infinity"])
-    directory.joinpath("cgroup.procs").write_text(str(process.pid))
-    yield Group(directory, process)
+    found = Group(directory, process)
+    found.enter()
+    yield found
     process.kill()
     process.communicate()
     directory.rmdir()
@@ -81,6 +90,19 @@ def test_a_program_without_our_libraries_keeps_to_the_drivers_limit(fake_driver,
     """
     assert fake_driver.run(script) == [0, OUT_OF_MEMORY, 0]
     assert fake_driver.run("context()\ntell(refused(2048 * MIB))") == 0, "in another control group"
+
+
+def test_a_limit_goes_with_its_group_and_is_set_anew(fake_driver, group):
+    """As when a container is started anew: its group has the same name then."""
+    first, _ = fake_driver.uuids()
+    container = group.container(**{first: 1024 * MIB})
+    assert agent(fake_driver, [container], "enforce") == [[[ID, first, 1024 * MIB]], []]
+    group.leave()
+    group.enter()
+    assert agent(fake_driver, [container]) == [[], []]
+    assert agent(fake_driver, [container], "enforce") == [[[ID, first, 1024 * MIB]], []]
+    grown = group.container(**{first: 2048 * MIB})
+    assert agent(fake_driver, [grown], "enforce") == [[[ID, first, 2048 * MIB]], []]
 
 
 def test_what_has_no_group_of_its_own_gets_no_limit(fake_driver, group):

@@ -4,15 +4,21 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from bench.gpu_checks import classes, compute
+from bench.gpu_checks.machine import TEMPORARY, Machine, command_of
+from tests.native.virtual_clock import SECOND, VirtualClock
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 CHECK = [sys.executable, ROOT / "bench/fgpu_device.py"]
 # The shares of time depend on how quiet this machine is: their figures are there, and are not judged here.
-TIMED = {"time", "replays", "cost"}
+TIMED = {"time", "replays", "classes", "cost"}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +36,8 @@ def bare_machine(tmp_path):
 
 def test_all_checks_that_need_only_the_driver_run_without_a_compiler(fake_driver, built, bare_machine):
     fake_driver.init(1, 8 << 30, "--context", str(256 * MIB))
-    names = ["context", "driver", "fork", "exports", "pools", "contexts", "folder", "time", "replays", "cost", "view"]
+    names = ["context", "driver", "fork", "exports", "pools", "contexts", "folder", "time", "replays"]
+    names += ["classes", "cost", "view"]
     words = ["--driver-dir", fake_driver.directory, "--built", built, "--seconds", "1", "--json"]
     done = subprocess.run(
         [*CHECK, "--only", ",".join([*names, "torch"]), *words],
@@ -52,7 +59,71 @@ def test_all_checks_that_need_only_the_driver_run_without_a_compiler(fake_driver
     assert (results["contexts"]["contexts"], results["contexts"]["nvml_mib"]) == (8, 2048)
     assert results["view"]["v1"] == results["view"]["v2"] == 2048 * MIB
     assert 0 < results["time"]["share_of_0.1"] < results["time"]["share_of_0.5"] < 1
+    assert 0 < results["classes"]["limit_of_0.5"] < results["classes"]["guaranteed_beside_best_effort"]
     assert results["cost"]["launch_us_capped"] > 0
+
+
+@dataclass
+class ClockedMachine(Machine):
+    """A machine whose workloads run by a virtual clock: they begin once all have been given."""
+
+    clock: VirtualClock | None = None
+
+    def start(self, libraries, *words, **more):
+        return command_of(*words), self.environment(libraries, **more)
+
+    def together(self, processes, seconds):
+        began = self.clock.now / SECOND + 0.5
+        running = []
+        for command, environment in processes:
+            reading, writing = os.pipe()
+            os.write(writing, f"{began} {began + seconds}\n".encode())
+            os.close(writing)
+            running.append(self.clock.start(command, environment, stdin=reading))
+            os.close(reading)
+        return [json.loads(self.clock.output(process).splitlines()[-1]) for process in running]
+
+
+@pytest.fixture
+def clocked_machine(fake_driver, built, clock):
+    fake_driver.init(1, 8 << 30)
+    folder, prefix = TEMPORARY.rsplit("/", 1)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as home:
+        (uuid,) = fake_driver.uuids()
+        yield ClockedMachine(
+            Path(home), fake_driver.directory, uuid, 8 << 30, share=0.25, seconds=9, built=built, clock=clock
+        )
+
+
+@pytest.mark.parametrize("check", [compute.check_time, compute.check_replays, classes.check_classes])
+def test_checks_of_time_pass_where_the_libraries_hold(clocked_machine, check):
+    passed, figures = check(clocked_machine)
+    assert passed, figures
+
+
+HOLD = {
+    "limit_of_0.5": 0.49,
+    "guaranteed_beside_best_effort": 0.99,
+    "best_effort_beside_guaranteed": 0.001,
+    "cost_of_pauses": 0.04,
+    "best_effort_of_pauses": 0.6,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("limit_of_0.5", 0.56),
+        ("limit_of_0.5", 0.3),
+        ("guaranteed_beside_best_effort", 0.9),
+        ("best_effort_beside_guaranteed", 0.1),
+        ("cost_of_pauses", 0.1),
+        ("best_effort_of_pauses", 0.01),
+    ],
+)
+def test_classes_are_judged_by_each_of_their_figures(name, value):
+    assert classes.classes_hold(HOLD)
+    assert not classes.classes_hold({**HOLD, name: value})
 
 
 def test_a_check_fails_where_the_libraries_do_not_hold(fake_driver, tmp_path, bare_machine):

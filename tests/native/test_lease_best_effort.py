@@ -75,6 +75,42 @@ def test_kernels_of_best_effort_count_as_short_until_one_was_measured(rest):
     assert batch(rest, 0, 4 * MS) == (0, MS)
 
 
+def measured(process, drain_ns, since_ns, launches=1):
+    """Return what a launch counts as after a batch whose drain took a part of the time since the batch began."""
+    gpu = process.gpu
+    process.credits = launches
+    process.batch_launches = gpu.library.lease_launches(process.lease)
+    process.batch_since = gpu.now - since_ns
+    process.launch(launches)
+    gpu.library.lease_request_drain(process.lease)
+    process.drain_since = gpu.now - drain_ns
+    process.drain()
+    return process.launch_ns
+
+
+def test_time_in_which_the_gpu_was_done_already_is_not_that_of_a_kernel_of_best_effort(rest):
+    """Otherwise it would wait for pauses that never come, and measure no kernel again."""
+    assert measured(rest, 20_000, 2 * MS) == 0, "not measured yet"
+    assert measured(rest, MS, 2 * MS) == 2 * MS + 1
+    assert measured(rest, 20_000, 5 * MS) == 2 * MS + 1
+    assert measured(rest, 20_000, MS) == MS + 1, "it took no more than that"
+    assert measured(rest, 3 * MS, 3 * MS, launches=2) == 3 * MS // 2 + 1
+
+
+def test_a_turn_that_is_guaranteed_counts_all_of_the_time(gpu):
+    """What the process computes between its launches is part of its turn."""
+    assert measured(a_process_alone(gpu), 20_000, 2 * MS) == 2 * MS + 1
+
+
+def test_best_effort_looks_soon_whether_its_batch_is_done(rest, gpu):
+    rest.launch()
+    assert rest.step() == gpu.now + MS // 8
+    assert rest.step(MS // 8) == gpu.now + MS, "a drain looks for it"
+    assert rest.drains_requested == rest.drains_done + 1
+    rest.drain()
+    assert rest.step() == gpu.now + MS, "it is idle"
+
+
 def test_best_effort_alone_has_whole_batches(gpu):
     process = Process(gpu, best_effort=True)
     process.block()
@@ -127,6 +163,20 @@ def test_a_guaranteed_container_leaves_the_gpu_to_best_effort_after_a_pause(alon
     gpu.waits(rest)
     alone.drain()
     assert gpu.holder == rest.account
+
+
+def test_a_turn_that_its_process_leaves_soon_is_over_at_once(alone, gpu):
+    """Its keeper sleeps from then on, and those who wait would do so until the holder counts as silent."""
+    other = Process(gpu)
+    alone.patience = MS // 8
+    gpu.waits(other)
+    alone.step()
+    alone.step(MS // 8)
+    alone.drain()
+    alone.step(MS // 8)
+    assert alone.leaving != 0
+    alone.drain()
+    assert gpu.holder == other.account
 
 
 def test_solitude_is_not_forgotten_while_best_effort_waits(alone, gpu):

@@ -55,6 +55,18 @@ def test_best_effort_costs_others_a_twentieth_of_their_pauses_at_most(gpu, new_c
     assert rest >= least * pauses
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_best_effort_that_computes_between_its_kernels_is_not_taken_for_long_ones(gpu, new_clock, seed):
+    """No launch follows a kernel of its at once, so nobody looks at once whether it is done."""
+    clock = new_clock(seed)
+    bursts = ("bursts", 500, f"kernel=1000000 every=5 gap={40 * MS}")
+    (alone,) = ran(clock, gpu("alone"), [bursts], 4)
+    slow = ("rest", 500, f"kernel=200000 every=1 gap={3 * MS} best-effort")
+    beside, rest = ran(clock, gpu("beside"), [bursts, slow], 4)
+    assert beside >= 0.95 * alone
+    assert rest >= 0.02 * 4 * SECOND
+
+
 def test_best_effort_has_a_gpu_that_nobody_else_needs(gpu, clock):
     assert ran(clock, gpu(), [("rest", 100, f"{BUSY} best-effort")], 4)[0] >= 0.97 * 4 * SECOND
 

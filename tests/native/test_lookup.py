@@ -44,11 +44,6 @@ def any_container(request, fake_driver, build_native):
     return Container(fake_driver, build_native, request.param).start()
 
 
-@pytest.fixture
-def container(fake_driver, build_native):
-    return Container(fake_driver, build_native).start()
-
-
 def run(container, program, *arguments, **environment):
     words = [program, *map(str, arguments)]
     return subprocess.run(

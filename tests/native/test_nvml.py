@@ -5,9 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.native.gpu_container import CAP, CONTEXT, MIB, NVML_NO_PERMISSION, Container
+from tests.native.gpu_container import CAP, CONTEXT, MIB, NVML_NO_PERMISSION
 
 NVML_NOT_SUPPORTED, NVML_NOT_FOUND = 3, 6
 
@@ -24,11 +22,6 @@ for index in range(pynvml.nvmlDeviceGetCount()):
     seen.append([first.total, first.free, first.used, second.reserved])
 print(json.dumps(seen))
 """
-
-
-@pytest.fixture
-def container(fake_driver, build_native):
-    return Container(fake_driver, build_native).start()
 
 
 def look(container):

@@ -14,11 +14,6 @@ GRANTED = '{"error": 0}\n'
 REFUSED = f'{{"error": {OUT_OF_MEMORY}}}\n'
 
 
-@pytest.fixture
-def container(fake_driver, build_native):
-    return Container(fake_driver, build_native).start()
-
-
 @pytest.fixture(params=["", "address,undefined", "thread"], ids=["plain", "sanitized", "threads sanitized"])
 def any_container(request, fake_driver, build_native):
     return Container(fake_driver, build_native, request.param).start()

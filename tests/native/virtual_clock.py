@@ -55,13 +55,20 @@ class VirtualClock:
         return now
 
     def start(
-        self, command: Sequence[object], environment: Mapping[str, str] | None = None, **options: Any
+        self,
+        command: Sequence[object],
+        environment: Mapping[str, str] | None = None,
+        stdin: int = subprocess.DEVNULL,
+        **options: Any,
     ) -> subprocess.Popen[str]:
-        """Starts a program on this clock. It runs up to its first wait, and from there on as time goes by."""
+        """Starts a program on this clock. It runs up to its first wait, and from there on as time goes by.
+
+        The clock does not see a wait for standard input: what it is to read must be there.
+        """
         process = subprocess.Popen(
             [str(word) for word in command],
             env={**(environment or {}), **self.environment},
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,5 +1,6 @@
 """A user names a project that is not theirs: its limits, its images and what is shared with it are its members'."""
 
+import html
 import json
 
 import pytest
@@ -50,6 +51,19 @@ def test_a_project_is_claimed_by_its_members_alone(caller, service, path):
     for project in ("default", "teaching"):
         assert ada.post(path, json={**SMALL, "project": project}).status_code in {200, 201}
     assert eve.post(path, json={**SMALL, "project": "vision"}).status_code in {200, 201}
+
+
+def test_the_pages_have_the_same_rules(browser, service):
+    ada, eve = browser("ada"), browser("eve")
+    form = {"name": "lab", "project": "vision"}
+    refused = ada.post("/launch", data=form, follow_redirects=False)
+    assert refused.status_code == 422
+    assert "ada has no project 'vision'" in html.unescape(refused.text)
+    assert ada.get("/folders", params={"project": "vision"}).status_code == 422
+    assert service.store.search() == []
+    assert eve.post("/launch", data=form, follow_redirects=False).status_code == 303
+    assert eve.get("/folders", params={"project": "vision"}).status_code == 200
+    assert [(session.owner, session.spec.project) for session in service.store.search()] == [("eve", "vision")]
 
 
 def test_an_administrator_cannot_bring_somebody_into_a_project_by_submitting_for_them(caller):

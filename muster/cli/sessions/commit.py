@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the Docker SDK loads slowly
 @click.command()
 @click.argument("reference", metavar="SESSION[:KERNEL]", shell_complete=complete_session)
 @click.argument("name", metavar="NAME:TAG")
-@click.option("--message", "-m", default="", metavar="TEXT", help="What it is, for `muster images`.")
+@click.option("--message", "-m", default="", metavar="TEXT", help="Its description in `muster images`.")
 @click.option("--public", is_flag=True, help="Everyone may use it, not only you.")
 @click.option("--sync", "copies", is_flag=True, help="Copy it to all agents of the session's resource group at once.")
 @json_option

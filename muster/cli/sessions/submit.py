@@ -16,7 +16,7 @@ from muster.cli.output import print_json
 from muster.cli.progress import follow
 from muster.cli.sessions.dry_run import print_dry_run, print_warnings
 from muster.cli.sessions.rows import name_of
-from muster.cli.sessions.slurm_scripts import drop_lost_logs, from_sbatch_lines
+from muster.cli.sessions.slurm_scripts import drop_lost_logs, from_sbatch_lines, refuse_wrong_lines
 from muster.cli.sessions.spec_files import variables_of, with_texts
 from muster.core.model.session import FINAL, Result, SessionState
 from muster.core.spec.session_spec import SessionSpec
@@ -28,6 +28,8 @@ _MARK = "#MUSTER"
 _SBATCH = "muster.sbatch"
 _TRIES = 3
 _ASSIGNMENTS = ("env", "labels")
+# Two ways to say one thing.
+_EITHER = ("tasks", "tasks_per_kernel")
 # `script` is a field too, but on the command line it is a path.
 _FLAGGED = {name for name, field in SessionSpec.model_fields.items() if isinstance(field.json_schema_extra, dict)}
 
@@ -158,15 +160,17 @@ def submit(
         if not command:
             raise BadInputError("command: nothing stands behind --; write the command there")
         spec["command"] = shlex.join(command) if len(command) > 1 else command[0]
-    drop_lost_logs(spec, ctx.meta.get(_SBATCH, {}))
+    sbatch = ctx.meta.get(_SBATCH)
+    if sbatch is not None:
+        drop_lost_logs(spec, sbatch.fields)
     spec.setdefault("ssh_keys", _public_keys(ssh_key_files))
     with opened_backend() as backend:
+        if sbatch is not None:
+            refuse_wrong_lines(sbatch, spec, owner, backend)
         if tries:
             note_no_change()
             ctx.exit(print_dry_run(backend.dry_run(spec, owner, count), as_json=as_json))
-        done = _queued(
-            backend, spec, owner, count, may_rename=bool(ctx.meta.get(_SBATCH)) and ctx.params["name"] is None
-        )
+        done = _queued(backend, spec, owner, count, may_rename=sbatch is not None and ctx.params["name"] is None)
         submitted, impossible = done.items, done.impossible
         note_sessions(submitted)
         if not (as_json and wait):
@@ -233,6 +237,8 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the layers. Later ones win, field by field; in what holds NAME=VALUE, name by name."""
     merged: dict[str, Any] = {}
     for layer in layers:
+        if not layer.keys().isdisjoint(_EITHER):
+            merged = {field: value for field, value in merged.items() if field not in _EITHER}
         both = {
             field: _by_name(merged[field]) | _by_name(layer[field])
             for field in _ASSIGNMENTS
@@ -305,7 +311,7 @@ def _from_script(ctx: click.Context, path: Path | None) -> dict[str, Any]:
     if len(given) == 0 and words:
         raise BadInputError(f"{path}: {_MARK} {shlex.join(words)} holds no flag of the session spec")
     sbatch = ctx.meta[_SBATCH] = from_sbatch_lines(path, text)
-    return {"name": path.stem, **_merged(sbatch, given), "script": text}
+    return {"name": path.stem, **_merged({} if sbatch is None else sbatch.fields, given), "script": text}
 
 
 def _public_keys(files: Sequence[Path]) -> list[str]:

@@ -61,7 +61,7 @@ def parse_name(text: str) -> tuple[str, str]:
     """Return the name and the tag of `NAME:TAG`. Raises ValueError; its message says what to write instead."""
     name, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
-        raise ValueError(f"{text!r} has no tag; write NAME:TAG such as train:2")
+        raise ValueError(f"{text!r} has no tag; write a name and a tag, such as train:2")
     if not NAME_PATTERN.fullmatch(name) or len(name) > MAX_NAME:
         raise ValueError(f"{name!r} is not a name; write lower-case letters, digits and ._-/ such as lab/train")
     if not TAG_PATTERN.fullmatch(tag):

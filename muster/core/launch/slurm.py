@@ -9,6 +9,13 @@ from itertools import groupby
 from muster.core.model.session import Kernel, Session
 
 _MOST_NUMBER = 0x7FFFFFFF
+# Open MPI before and since version 5, MPICH, Intel MPI.
+_MPI_BY_SSH = {
+    "OMPI_MCA_plm": "rsh",
+    "PRTE_MCA_plm": "ssh",
+    "HYDRA_BOOTSTRAP": "ssh",
+    "I_MPI_HYDRA_BOOTSTRAP": "ssh",
+}
 
 
 def job_number(session_id: str) -> int:
@@ -53,6 +60,8 @@ def slurm_environment(session: Session, kernel: Kernel) -> dict[str, str]:
         "SLURM_PROCID": str(sum(tasks[: kernel.rank])),
         "SLURM_LOCALID": "0",
         "SLURM_RESTART_COUNT": str(session.requeues),
+        # MPI's launchers would start their daemons by srun; ours chooses no nodes.
+        **_MPI_BY_SSH,
         # JAX takes a process for one of Slurm's by these.
         "SLURM_STEP_NODELIST": names,
         "SLURM_STEP_NUM_NODES": count,

@@ -113,9 +113,9 @@ def check_owner(owner: str) -> None:
 def check_grantee(grantee: str, owner: str) -> None:
     """Check a grantee. Raises BadInputError for what is neither another user nor `@PROJECT`."""
     if grantee == owner:
-        raise BadInputError(f"WHOM: {owner} owns the folder; name another user, or @PROJECT")
+        raise BadInputError(f"WHOM: {owner} owns the folder; name another user, or @ and a project")
     if not GRANTEE_PATTERN.fullmatch(grantee) or len(grantee) > 255:
-        raise BadInputError(f"WHOM: {grantee!r} names nobody; write a user's name, or @PROJECT")
+        raise BadInputError(f"WHOM: {grantee!r} names nobody; write a user's name, or @ and a project's")
 
 
 def check_quota(quota_bytes: int) -> None:

@@ -40,5 +40,5 @@ def missing_folders(
 
 def _remedy(folder: str) -> str:
     if NAME_PATTERN.fullmatch(folder):
-        return f"make it with `muster folder create {folder}`, or name one of `muster folder ls`"
-    return "name one of `muster folder ls`, or make your own with `muster folder create NAME`"
+        return f"make it with `muster folder create {folder}`, or name another; see `muster folder ls`"
+    return "name another, or make one of your own; see `muster folder ls`"

@@ -80,7 +80,7 @@ def preempting(leaving: Collection[Session]) -> Wait:
 
 def moving(leaving: Collection[Session]) -> Wait:
     names = ", ".join(session.name for session in leaving)
-    message = f"starts when {names} {'have' if len(leaving) > 1 else 'has'} made room, to start anew elsewhere"
+    message = f"starts when {names} {'have' if len(leaving) > 1 else 'has'} made room and started anew elsewhere"
     return Wait(WaitCode.PREEMPTING, message, waits_for=tuple(session.id for session in leaving))
 
 

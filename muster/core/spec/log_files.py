@@ -23,7 +23,7 @@ class LogFields(SpecModel):
     )
     error: str | None = Field(
         default=None,
-        description="file in a data folder for standard error; part of --output if not given",
+        description="file in a data folder for standard error; where there is none, the file of the output gets it",
         json_schema_extra=flag("--error", metavar="FILE"),
     )
 
@@ -67,7 +67,7 @@ class LogFields(SpecModel):
             yield FieldError(
                 name,
                 f"{pattern!r} is in no data folder that can be written to",
-                f"mount one, as in --mount logs --{name} logs/%x.log, or read `muster logs`",
+                "mount one, and begin with its name, such as logs/%x.log",
             )
 
 

@@ -14,7 +14,7 @@ from muster.core.spec.mounts import HOME
 from muster.core.spec.sbatch_options import SbatchOption, sbatch_options
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.array import array_indexes
-from muster.core.values.errors import FieldError, SpecError
+from muster.core.values.errors import FieldError
 from muster.core.values.units import parse_duration
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -36,17 +36,20 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What a script's #SBATCH lines mean: fields of the spec, and options without effect as they were written."""
+    """What a script's #SBATCH lines mean: fields of the spec, and options without effect as they were written.
+
+    `errors` name the lines of what cannot be translated. The fields that it is about, `in_doubt`, have the line's text:
+    the spec refuses them, and checks nothing that follows from them.
+    """
 
     fields: Mapping[str, Any]
     without_effect: tuple[str, ...]
+    errors: tuple[FieldError, ...] = ()
+    in_doubt: frozenset[str] = frozenset()
 
 
 def translation(script: str, environment: Mapping[str, str]) -> Translation:
-    """Return the meaning of a script's #SBATCH lines; `environment` has the variables that --export may name.
-
-    Raises SpecError with every error, each with its line.
-    """
+    """Return the meaning of a script's #SBATCH lines; `environment` has the variables that --export may name."""
     options, errors = sbatch_options(script)
     draft = _Draft(options, environment, errors)
     draft.without_effect += [option.written for option in options.values() if not option.is_translated]
@@ -54,9 +57,8 @@ def translation(script: str, environment: Mapping[str, str]) -> Translation:
         if name in options:
             read(draft, options[name])
     draft.add_size()
-    if draft.errors:
-        raise SpecError(draft.errors)
-    return Translation(draft.fields, tuple(draft.without_effect))
+    fields = {**draft.fields, **draft.in_doubt}
+    return Translation(fields, tuple(draft.without_effect), tuple(draft.errors), frozenset(draft.in_doubt))
 
 
 def logs_outside_folders(values: Mapping[str, Any]) -> dict[str, str]:
@@ -80,9 +82,11 @@ class _Draft:
     without_effect: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     nodes: tuple[int, int] | None = None
+    in_doubt: dict[str, str | None] = field(default_factory=dict)
 
     def refuse(self, option: SbatchOption, problem: str, remedy: str) -> None:
         self.errors.append(option.error(problem, remedy))
+        self.in_doubt[_FIELDS[option.name]] = option.value
 
     def note(self, option: SbatchOption, what: str) -> None:
         """Say in the warning that an option has another effect than in Slurm."""
@@ -311,6 +315,26 @@ def _as(name: str) -> Callable[[_Draft, SbatchOption], None]:
     return read
 
 
+# The field of the spec that an option which can be refused is about.
+_FIELDS: Mapping[str, str] = {
+    "job-name": "name",
+    "nodes": "cluster_size",
+    "ntasks": "tasks",
+    "ntasks-per-node": "tasks_per_kernel",
+    "cpus-per-task": "cpu",
+    "mem": "mem",
+    "mem-per-cpu": "mem",
+    "gres": "gpu",
+    "gpus": "gpu",
+    "gpus-per-node": "gpu",
+    "time": "time_limit",
+    "array": "array",
+    "dependency": "after",
+    "begin": "begin",
+    "export": "env",
+    "chdir": "workdir",
+    "signal": "signal",
+}
 _READERS: Mapping[str, Callable[[_Draft, SbatchOption], None]] = {
     "job-name": _job_name,
     "nodes": _nodes,

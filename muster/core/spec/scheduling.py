@@ -50,7 +50,7 @@ class SchedulingFields(SpecModel):
     )
     after_ok: Annotated[Names, Bounds(most_items=MAX_DEPENDENCIES)] = Field(
         default=(),
-        description="start once this session, or all of this array, has ended well",
+        description="start once this session, or all of this array, has succeeded",
         json_schema_extra=flag("--after-ok", metavar="SESSION", multiple=True),
     )
     after_any: Annotated[Names, Bounds(most_items=MAX_DEPENDENCIES)] = Field(
@@ -65,7 +65,7 @@ class SchedulingFields(SpecModel):
     )
     hold: bool = Field(
         default=False,
-        description="do not start until `muster release`",
+        description="do not start until it is released",
         json_schema_extra=flag("--hold", "-H"),
     )
     array: Annotated[Array, Bounds(MAX_ARRAY_BYTES)] = Field(
@@ -75,7 +75,7 @@ class SchedulingFields(SpecModel):
     )
     preemptible: bool = Field(
         default=False,
-        description="may be ended, or queued again with --requeue, for a session of higher priority",
+        description="may be ended, or queued again if it has requeue, for a session of higher priority",
         json_schema_extra=flag("--preemptible"),
     )
     gpu_models: Names = Field(

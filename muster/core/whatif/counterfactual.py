@@ -114,10 +114,10 @@ def _step_past(wait: Wait, session: Session) -> Suggestion | None:
         case WaitCode.HELD:
             step = Suggestion("release it", (SpecChange({"hold": False}),), 0.05)
         case WaitCode.BEGIN:
-            step = Suggestion("no time to begin at", (SpecChange({"begin": None}),), 0.05)
+            step = Suggestion("no begin time", (SpecChange({"begin": None}),), 0.05)
         case WaitCode.DEPENDENCY | WaitCode.NEVER_RUNS if spec.dependencies:
             free = SpecChange({"after": (), "after_ok": (), "after_any": ()})
-            step = Suggestion("no sessions to start after", (free,), 0.3)
+            step = Suggestion("no sessions that it waits for", (free,), 0.3)
         case WaitCode.ARRAY if spec.array:
             array = spec.array.partition("%")[0]
             text = f"array {array} instead of {spec.array}"

@@ -207,7 +207,8 @@ def _other_sessions(wait: ExplainedWait, around: Surroundings) -> list[str]:
 def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
     lines = []
     if wait.passes:
-        lines.append(f"it was the first that did not fit in {wait.passes} {'pass' if wait.passes == 1 else 'passes'}")
+        passes = "1 pass" if wait.passes == 1 else f"{wait.passes} passes"
+        lines.append(f"in {passes}, it was the first in the queue that did not fit")
     if wait.endless:
         run = "1 session runs" if wait.endless == 1 else f"{wait.endless} sessions run"
         lines.append(f"nobody knows when capacity is free: {run} without a time limit")

@@ -1,6 +1,7 @@
 """The limits and share weights in force: the settings', and over them what administrators set while everything runs."""
 
 import math
+import re
 import time
 from collections.abc import Mapping
 
@@ -18,7 +19,9 @@ from muster.store.store import Store
 MOST_AMOUNT = 10**18
 """A number that all programs write and read alike."""
 MOST_WEIGHT = 1_000_000.0
-_LONGEST_NAME = 255
+NAME_PATTERN = re.compile(r"[^\x00-\x20\x7f-\xa0/]{1,255}")
+"""Names that a path of the API can hold and a line can show."""
+_SHOWN = 255
 
 
 def limits_in_force(settings: Settings, store: Store) -> Limits:
@@ -102,10 +105,8 @@ class SiteWeights:
 
 
 def _check_name(name: str) -> None:
-    """Refuse what no URL of the API can name, or no line can show. Raises BadInputError."""
-    if not name or len(name) > _LONGEST_NAME or "/" in name or not name.isprintable() or name != name.strip():
-        remedy = f"write up to {_LONGEST_NAME} characters that can be printed, without /"
-        raise BadInputError(f"name: {name[:_LONGEST_NAME]!r} is no name; {remedy}")
+    if not NAME_PATTERN.fullmatch(name):
+        raise BadInputError(f"name: {name[:_SHOWN]!r} is no name; write up to 255 characters without spaces and /")
 
 
 def _check_amounts(limit: Limit) -> None:

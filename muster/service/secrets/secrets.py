@@ -29,7 +29,7 @@ class Secrets:
         if not SECRET_PATTERN.fullmatch(name):
             raise BadInputError(f"NAME: {name!r} is no name; use letters, digits, dots, dashes and underscores")
         if not value:
-            raise BadInputError("the secret is empty; write it to standard input, or name a file with --from-file")
+            raise BadInputError("the secret is empty; give it a value")
         if len(value.encode()) > MAX_SECRET_BYTES:
             raise BadInputError("the secret is larger than 64 KiB; put large things into a data folder")
         if "\0" in value:

@@ -31,7 +31,7 @@ class GroupRoom:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A spec that the site offers to begin from; `values` are what it says."""
+    """A spec to begin from, which the site offers or the user has saved; `values` are what it says."""
 
     name: str
     description: str
@@ -52,6 +52,7 @@ class LaunchChoices:
     units_per_gpu: int
     agents: tuple[str, ...]
     presets: tuple[Preset, ...]
+    own_presets: tuple[Preset, ...]
 
 
 def launch_choices(store: Store, settings: Settings, secrets: Secrets, user: str) -> LaunchChoices:
@@ -80,6 +81,7 @@ def launch_choices(store: Store, settings: Settings, secrets: Secrets, user: str
         presets=tuple(
             Preset(name, preset.description, written(preset.spec)) for name, preset in settings.presets.items()
         ),
+        own_presets=tuple(Preset(preset.name, "", preset.spec) for preset in store.presets.of(user)),
     )
 
 

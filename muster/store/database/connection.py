@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from muster.core.values.errors import BadInputError, DatabaseAwayError, SettingsError, StoreUnavailableError
 from muster.store.database import postgresql
 
-HEAD = "0027"
+HEAD = "0028"
 # Many statements of one reader see the database as of one moment; SQLite's readers always do.
 _READING: Mapping[str, Mapping[str, Any]] = {
     "sqlite": {},

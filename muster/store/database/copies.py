@@ -17,7 +17,10 @@ from muster.store.database import postgresql
 from muster.store.database.connection import HEAD, cannot_be_opened, new_engine, one_line
 
 # A database with rows in one of these is in use. Agents and counters do not count: they come by themselves.
-_OWNED = ("sessions", "tokens", "secrets", "folders", "images", "reservations", "limit_overrides", "weight_overrides")
+_OWNED = (
+    *("sessions", "tokens", "secrets", "folders", "images", "reservations"),
+    *("limit_overrides", "weight_overrides", "presets"),
+)
 _VERSION = "alembic_version"
 
 

@@ -353,6 +353,15 @@ weight_overrides = Table(
     Column("changed_at", Float, nullable=False),
 )
 
+presets = Table(
+    "presets",
+    metadata,
+    Column("owner", String(255), primary_key=True),
+    Column("name", String(63), primary_key=True),
+    Column("spec", JSON, nullable=False),
+    Column("changed_at", Float, nullable=False),
+)
+
 owner_uids = Table(
     "owner_uids",
     metadata,

@@ -8,8 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from muster.core.images.committed import MAX_NAME, NAME_PATTERN, TAG_PATTERN
 from muster.core.model.folders import GRANTEE_PATTERN, MIN_QUOTA_BYTES
 from muster.core.model.folders import NAME_PATTERN as FOLDER_PATTERN
+from muster.core.model.policy import Limit
 from muster.core.model.token import Scope
 from muster.core.spec.session_spec import NAME_PATTERN as SESSION_PATTERN
+from muster.service.scheduler.overrides import MOST_AMOUNT, MOST_WEIGHT
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
 from muster.service.sessions.extension import MOST_S
 from muster.service.view import View
@@ -103,6 +105,37 @@ class ReserveRequest(BaseModel):
     users: _Names
     projects: _Names
     reason: str = Field(default="", max_length=1000, pattern=_TEXT, description="shown to users who wait because of it")
+
+
+# Strictly: true is no amount.
+_Amount = Annotated[int | None, Field(strict=True, ge=0, le=MOST_AMOUNT)]
+
+
+class AmountsRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    sessions: _Amount = None
+    kernels: _Amount = None
+    cpu: _Amount = Field(default=None, description="in thousandths of a core")
+    mem: _Amount = Field(default=None, description="in bytes")
+    fgpu: _Amount = Field(default=None, description="in thousandths of a unit")
+    gpu: _Amount = Field(default=None, description="whole devices")
+
+
+class LimitRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    running: AmountsRequest = Field(default=AmountsRequest(), description="what is left out, or null, is not limited")
+    pending: AmountsRequest = Field(default=AmountsRequest(), description="likewise")
+
+    def limit(self) -> Limit:
+        return Limit(self.running.model_dump(exclude_none=True), self.pending.model_dump(exclude_none=True))
+
+
+class WeightRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    weight: float = Field(strict=True, gt=0, le=MOST_WEIGHT, description="1 for users who are not named")
 
 
 class TokenRequest(BaseModel):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Protocol
 from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 
+from muster.core.model.policy import Limit
 from muster.core.values.errors import BadInputError
 from muster.service.view import View
 
@@ -56,6 +57,21 @@ def note_file(request: Request, path: str) -> None:
 def note_name(request: Request, name: str) -> None:
     """Record for the audit log what is made by a form that has its name."""
     request.state.audit_query = {"name": name}
+
+
+def note_changes(request: Request, limit: Limit, **named: str) -> None:
+    """Record for the audit log what a limit is set to, with what a form says that the path does not."""
+    amounts = {
+        f"{when}.{counted}": str(amount)
+        for when, bounds in (("running", limit.running), ("pending", limit.pending))
+        for counted, amount in bounds.items()
+    }
+    request.state.audit_query = {**named, **(amounts or {"none": "true"})}
+
+
+def note_weight(request: Request, weight: float, **named: str) -> None:
+    """Record for the audit log what a share weight is set to, with what a form says that the path does not."""
+    request.state.audit_query = {**named, "weight": f"{weight:g}"}
 
 
 def note_owner(request: Request, owner: str | None) -> None:

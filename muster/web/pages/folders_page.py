@@ -35,6 +35,8 @@ def folders(
         everybody=everybody and viewer.is_admin,
         sizes=sizes,
         path_of=_path,
+        # The filter is no part of what is refreshed.
+        words=None if is_htmx(viewer.connection) else viewer.backend.recent_words(),
     )
 
 

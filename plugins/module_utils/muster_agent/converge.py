@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -74,6 +75,8 @@ def converge(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None])
         try:
             stack.enter_context(host_state.one_run_at_a_time(manifest.cluster, patience_s))
             accepted = _check_generation(manifest)
+            if any(session.desired == LAUNCH for session in manifest.sessions):
+                engine.expect_facts()
             observed = observe(engine, manifest)
             run = _Run(engine, manifest, observed, warn)
             if accepted != manifest.generation:
@@ -123,7 +126,7 @@ def observe(engine: EngineApi, manifest: Manifest) -> Observed:
     swarm = {"manager": False}
     overlay_obstacle = ""
     if manifest.overlays is not None or names.OVERLAY in launched:
-        swarm = overlay_networks.swarm_of(engine.info())
+        swarm = overlay_networks.swarm_of(engine.facts())
     if names.OVERLAY in launched:
         overlay_obstacle = overlay_networks.obstacle(engine, swarm)
     containers = [names.SeenContainer.from_list(entry) for entry in engine.containers(label)]
@@ -168,6 +171,7 @@ class _Run:
         self._manifest = manifest
         self._warn = warn
         self._cluster = manifest.cluster
+        self._observed = observed
         self._plan = plan_for(manifest, observed)
         self._differences = differences_of(self._plan, observed)
         self._notices = notices.due_notices(manifest, observed.containers)
@@ -217,15 +221,23 @@ class _Run:
         return Outcome(results, words, self._differences, sorted(unclear.values()), self._removals.leftovers())
 
     def _limit_gpu_memory(self) -> None:
-        """Give what was launched the driver's own limits: with the pools' threads gone, this process may fork."""
-        launched = [
-            {"container_id": found["Id"], "pid": found["State"]["Pid"], "gpus": kernel.spec["gpus"]}
-            for launch in self._plan.launches
-            for kernel in launch.session.kernels
+        """Give shares the driver's own limits: with the pools' threads gone, this process may fork.
+
+        Shares of kept kernels too: a visit may have been killed before it came to that, and the driver forgets a limit
+        with the control group, which ends when a container is started anew.
+        """
+        sessions = [session for session in self._manifest.sessions if session.desired != STOP]
+        launched = {
+            names.container_name(session.id, kernel.name)
+            for session in sessions
+            if session.desired == LAUNCH
+            for kernel in session.kernels
             if any(gpu["mem_bytes"] for gpu in kernel.spec["gpus"])
-            and (found := self._found(names.container_name(launch.session.id, kernel.name)))
-        ]
-        memory_limits.enforce(memory_limits.shares_of(launched), self._warn)
+        }
+        ids = {session.id for session in sessions}
+        kept = {seen.name for seen in self._observed.containers if seen.has_share and seen.session_id in ids}
+        found = [found for name in sorted(launched | kept) if (found := self._found(name))]
+        memory_limits.enforce(memory_limits.shares_of(map(_gpus_of, found)), self._warn)
 
     def _found(self, name: str) -> dict[str, Any] | None:
         try:
@@ -333,6 +345,11 @@ class _Run:
         if failure is not None:
             self._warn(str(failure))
             self._differences.add(NETWORKS, name, ABSENT, ABSENT)
+
+
+def _gpus_of(found: dict[str, Any]) -> dict[str, Any]:
+    gpus = json.loads(found["Config"]["Labels"].get(names.LABEL_GPUS, "[]"))
+    return {"container_id": found["Id"], "pid": found["State"]["Pid"], "gpus": gpus}
 
 
 def _is_gone(session: Session, failure: BaseException | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ OVERLAY = "overlay"
 _LENT = "muster-lent-"
 # The engine puts every container of an overlay on this bridge too: its way out, and in for published ports.
 GATEWAY_BRIDGE = "docker_gwbridge"
+_LIVED = {"running", "paused", "exited"}
 RUNTIME_PATH = "/opt/muster/runtime"
 
 
@@ -109,7 +111,10 @@ class ClusterPaths:
 
 
 class SeenContainer(NamedTuple):
-    """A container of ours as the engine's list shows it; `networks` are the names of those that it is on."""
+    """A container of ours as the engine's list shows it; `networks` are the names of those that it is on.
+
+    `has_share`: it has a part of a GPU, to which its memory is limited.
+    """
 
     id: str
     name: str
@@ -119,6 +124,12 @@ class SeenContainer(NamedTuple):
     generation: str
     state: str
     networks: frozenset[str] = frozenset()
+    has_share: bool = False
+
+    @property
+    def has_run(self) -> bool:
+        """Return whether it runs or has ended; in any other state it never ran, or is being removed."""
+        return self.state in _LIVED
 
     @classmethod
     def from_list(cls, entry: dict[str, Any]) -> SeenContainer:
@@ -132,6 +143,7 @@ class SeenContainer(NamedTuple):
             generation=labels.get(LABEL_GENERATION, ""),
             state=entry["State"],
             networks=frozenset(entry["NetworkSettings"]["Networks"]),
+            has_share=any(gpu["mem_bytes"] for gpu in json.loads(labels.get(LABEL_GPUS, "[]"))),
         )
 
 

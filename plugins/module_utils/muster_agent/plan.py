@@ -11,8 +11,6 @@ from .names import OVERLAY, SeenContainer, SeenNetwork, is_lent, lent_network_na
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# In any other state a container never ran, or is being removed: it is made anew.
-_LIVED = {"running", "paused", "exited"}
 # Each keeps an address range from others, and spares the next launch the making of a network.
 _MOST_SPARE = 16
 
@@ -160,7 +158,7 @@ def _is_discarded(seen: SeenContainer, sessions: dict[str, Session]) -> bool:
         return True
     if session.desired in {KEEP, RELEASE}:
         return False
-    return seen.generation != session.generation or seen.state not in _LIVED
+    return seen.generation != session.generation or not seen.has_run
 
 
 def _is_spool_discarded(session_id: str, sessions: dict[str, Session], kept: frozenset[str]) -> bool:

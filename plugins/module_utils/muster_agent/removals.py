@@ -117,7 +117,7 @@ class Removals:
 
     def _remove_container(self, seen: SeenContainer) -> None:
         try:
-            remove_container(self._engine, seen.id)
+            remove_container(self._engine, seen.id, has_run=seen.has_run)
         except HeldError:
             self._held.add(seen.session_id)
             raise
@@ -137,7 +137,7 @@ class Removals:
 
     def _stop_kernel(self, seen: SeenContainer) -> None:
         last_words.stop_kernel(self._engine, self._manifest, seen)
-        remove_container(self._engine, seen.id)
+        remove_container(self._engine, seen.id, has_run=seen.has_run)
 
     def _end_stop(self, stop: Stop, kernels: list[Future[None]]) -> BaseException | None:
         # Each is waited for: the others are stopped whatever becomes of one.

@@ -74,7 +74,8 @@ def visit(chromium: Browser, server: Server) -> Iterator[Visit]:
 
 def _is_complaint(message) -> bool:
     # The tests recognise an error by the page's text.
-    return message.type == "error" and "Failed to load resource" not in message.text
+    expected = ("Failed to load resource", "Response Status Error Code")
+    return message.type == "error" and not any(text in message.text for text in expected)
 
 
 def serious_findings(page: Page) -> list[str]:

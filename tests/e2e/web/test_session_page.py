@@ -113,7 +113,7 @@ def test_an_image_is_made_of_a_container(visit, server, busy):
     page.get_by_label("Container", exact=True).select_option("sub1")
     page.get_by_label("Image name").fill("no tag")
     page.get_by_role("button", name="Commit", exact=True).click()
-    expect(page.get_by_text("has no tag; write NAME:TAG")).to_be_visible()
+    expect(page.get_by_text("has no tag; write a name and a tag")).to_be_visible()
     page.get_by_label("Image name").fill(name)
     page.get_by_role("button", name="Commit", exact=True).click()
     expect(page.get_by_text("The image is made:")).to_be_visible()

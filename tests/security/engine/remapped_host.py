@@ -1,83 +1,26 @@
 """A host whose engine remaps ids (`userns-remap`), on this machine: with a network, accounts and /run of its own."""
 
-import ctypes
-import os
-import subprocess
-import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.engine_host import EngineHost, engine_host
+
 FIRST, COUNT = 1_000_000, 1 << 31
-_NAMESPACES = ("net", "mnt")
-# Its containers' mounts and networks must not be this machine's: an engine without a bridge removes the docker0 that it
-# finds, and one that shares /run shares the socket.
-_START = """
-set -eu
+_ACCOUNTS = """
 cp /etc/passwd /etc/group "$1"
 echo "remapped:x:61000:61000::/:/bin/false" >>"$1/passwd"
 echo "remapped:x:61000:" >>"$1/group"
-echo "remapped:$2:$3" >"$1/subuid"
+echo "remapped:{first}:{count}" >"$1/subuid"
 cp "$1/subuid" "$1/subgid"
 for file in passwd group subuid subgid; do
   mount --bind "$1/$file" "/etc/$file"
 done
-mkdir "$1/data"
-mount --bind "$1/data" /var/lib/docker
-mount -t tmpfs -o mode=0755 run /run
-ip link set lo up
-echo '{}' >"$1/daemon.json"
-exec dockerd --host=unix:///run/docker.sock --host="unix://$1/docker.sock" --config-file="$1/daemon.json" \
-  --userns-remap=remapped --bridge=none --iptables=false --ip-forward=false
 """
 
 
-class RemappedHost:
-    def __init__(self, engine: subprocess.Popen[bytes]) -> None:
-        self._pid = engine.pid
-
-    def do(self, action: Callable[[], object]) -> None:
-        """Do something there, in a process of its own. Raises AssertionError with what it raised."""
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                self._enter()
-                action()
-            except BaseException:  # noqa: BLE001 - whatever it is, the test raises it
-                os.write(writing, traceback.format_exc().encode()[-4000:])
-            finally:
-                os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as output:
-            said = output.read().decode()
-        os.waitpid(child, 0)
-        assert not said, said
-
-    def _enter(self) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        for name in _NAMESPACES:
-            descriptor = os.open(f"/proc/{self._pid}/ns/{name}", os.O_RDONLY)
-            assert libc.setns(descriptor, 0) == 0, os.strerror(ctypes.get_errno())
-
-
 @contextmanager
-def remapped_host(directory: Path, first: int = FIRST, count: int = COUNT) -> Iterator[RemappedHost]:
-    log = directory / "log"
-    arguments = ["sh", "-c", _START, "sh", str(directory), str(first), str(count)]
-    with log.open("wb") as output:
-        engine = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--propagation", "private", *arguments], stdout=output, stderr=output
-        )
-    host = RemappedHost(engine)
-    try:
-        deadline = time.monotonic() + 60
-        while not (directory / "docker.sock").exists():
-            assert engine.poll() is None, log.read_text("utf-8")
-            assert time.monotonic() < deadline, log.read_text("utf-8")
-            time.sleep(0.1)
+def remapped_host(directory: Path, first: int = FIRST, count: int = COUNT) -> Iterator[EngineHost]:
+    accounts = _ACCOUNTS.format(first=first, count=count)
+    with engine_host(directory, options=("--userns-remap=remapped",), prepare=accounts) as host:
         yield host
-    finally:
-        engine.terminate()
-        engine.wait(60)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine_host import EngineHost
 from tests.modules.agent_code import agent_names, made_folders, mapped_mounts
 from tests.modules.cluster_on_host import USER, Cluster, session
 from tests.modules.conftest import import_busybox
-from tests.security.engine.remapped_host import COUNT, FIRST, RemappedHost, remapped_host
+from tests.security.engine.remapped_host import COUNT, FIRST, remapped_host
 
 OWNED = ".muster/folders/ada/data-11111111"
 GROUP = (1 << 30) + 7
@@ -19,7 +20,7 @@ MOUNT = {"folder": "plain", "target": "/data", "read_only": False}
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemappedHost]:
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineHost]:
     with remapped_host(tmp_path_factory.mktemp("remapped")) as made:
         made.do(import_busybox)
         yield made

@@ -20,7 +20,9 @@ ENVIRONMENT = {"SHELL": "/bin/sh", "PATH": "/my bin:/rt/bin"}
 
 
 def _facts(**paths):
-    return account_files.ImageFacts("root:x:0:0::/root:/bin/sh\n", "root:x:0:\n", "Host *\n", "", {**PATHS, **paths})
+    return account_files.ImageFacts(
+        "root:x:0:0::/root:/bin/sh\n", "root:x:0:\n", "Host *\n", "", {**PATHS, **paths}, {}
+    )
 
 
 def _entries(facts, mounts=(), links=(), tmpfs=()):

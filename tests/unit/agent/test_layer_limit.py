@@ -20,7 +20,7 @@ class _Said:
     def __init__(self, said):
         self._said = said
 
-    def info(self):
+    def facts(self):
         return self._said
 
 

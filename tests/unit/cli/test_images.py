@@ -118,7 +118,7 @@ def test_images_of_other_users_are_not_listed(monkeypatch):
     [
         (["images", "--label", "framework"], "--label: 'framework' has no =; write NAME=VALUE"),
         (["images", "show", "nosuch"], "NAME: there is no image 'nosuch' in the catalog; see `muster images`"),
-        (["images", "rm", "torch"], "NAME:TAG: 'torch' has no tag; write NAME:TAG"),
+        (["images", "rm", "torch"], "NAME:TAG: 'torch' has no tag; write a name and a tag"),
         (["images", "rm", "torch:1"], "NAME:TAG: no image torch:1 was made by `muster commit`"),
         (["commit", "nosuch", "a:1"], "nosuch"),
         (["commit", "nosuch", "A"], "NAME:TAG: 'A' has no tag"),

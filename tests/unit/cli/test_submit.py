@@ -308,11 +308,11 @@ def test_a_folder_that_no_agent_has_is_refused_also_in_a_dry_run(store):
         assert refused.errors == [
             (
                 "muster: mounts[1].folder: there is no folder 'data'; make it with `muster folder create data`,"
-                " or name one of `muster folder ls`"
+                " or name another; see `muster folder ls`"
             ),
             (
-                "muster: mounts[2].folder: there is no folder 'bob/papers'; name one of `muster folder ls`,"
-                " or make your own with `muster folder create NAME`"
+                "muster: mounts[2].folder: there is no folder 'bob/papers'; name another, or make one of your own;"
+                " see `muster folder ls`"
             ),
         ]
     assert nothing_queued()
@@ -394,6 +394,12 @@ def test_muster_lines_and_flags_win_over_sbatch_lines(script):
     assert (spec["env"], spec["slurm_env"]) == ({"A": "1", "B": "0"}, False)
 
 
+def test_a_number_of_tasks_wins_over_one_for_each_kernel_of_an_sbatch_line(script):
+    session = submitted(script(SBATCH), "--mount", "logs", "--tasks", "6")
+    spec = session["spec"]
+    assert (spec["tasks"], spec["tasks_per_kernel"]) == (6, None)
+
+
 def test_a_log_file_of_an_sbatch_line_needs_a_folder_and_one_of_a_flag_must_have_it(script):
     answer = muster("submit", script(SBATCH), "--json")
     assert answer.json[0]["spec"]["output"] is None
@@ -404,8 +410,8 @@ def test_a_log_file_of_an_sbatch_line_needs_a_folder_and_one_of_a_flag_must_have
     answer = muster("submit", "--output", "logs/%x", "--name", "mine", "--", "true")
     assert answer.code == 2
     assert answer.err == (
-        "muster: output: 'logs/%x' is in no data folder that can be written to; mount one, as in"
-        " --mount logs --output logs/%x.log, or read `muster logs`\n"
+        "muster: output: 'logs/%x' is in no data folder that can be written to; mount one, and begin"
+        " with its name, such as logs/%x.log\n"
     )
 
 
@@ -416,6 +422,20 @@ def test_a_script_for_slurm_with_errors_names_their_lines_and_queues_nothing(scr
     nodes, limit = answer.errors
     assert nodes == f"muster: {path}: line 2: --nodes: 'x' is no number of nodes; write a number such as 4, or 2-8"
     assert limit.startswith(f"muster: {path}: line 4: --time: 'y' is not a span of time; write minutes")
+    assert nothing_queued()
+
+
+def test_errors_of_sbatch_lines_come_with_those_of_the_rest_and_without_what_follows_from_them(script):
+    path = script("#!/bin/sh\n#SBATCH --nodes=x --mem=lots\n#MUSTER --shm 4G --role ps:0\ntrue\n")
+    answer = muster("submit", path, "--cpu", "many", "--app", "nosuch")
+    assert answer.code == 2
+    assert [line.split("; ")[0] for line in answer.errors] == [
+        f"muster: {path}: line 2: --nodes: 'x' is no number of nodes",
+        f"muster: {path}: line 2: --mem: 'lots' is no amount of memory",
+        "muster: roles[0].replicas: '0' is too small",
+        "muster: cpu: 'many' is not a number",
+        "muster: apps[0]: there is no app 'nosuch'",
+    ]
     assert nothing_queued()
 
 

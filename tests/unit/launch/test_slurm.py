@@ -63,6 +63,13 @@ def test_a_gang_is_a_job_of_as_many_nodes():
     }
 
 
+def test_mpi_starts_its_processes_by_ssh_and_the_user_may_say_otherwise():
+    session = running(cluster_size=2, env={"HYDRA_BOOTSTRAP": "fork"})
+    found = environment(session, session.kernels[1], 12345)
+    names = ("OMPI_MCA_plm", "PRTE_MCA_plm", "HYDRA_BOOTSTRAP", "I_MPI_HYDRA_BOOTSTRAP")
+    assert [found[name] for name in names] == ["rsh", "ssh", "fork", "ssh"]
+
+
 def test_a_session_of_an_array_is_a_task_of_an_array_job():
     session = running(array="2-8:3", array_id=new_id(7), array_index=5)
     found = slurm_variables(session)

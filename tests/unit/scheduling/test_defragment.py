@@ -49,7 +49,7 @@ def test_the_session_that_loses_least_moves_and_the_head_says_so():
     assert moved(snapshot) == ["s2"]
     wait = schedule(snapshot).waits[HEAD.id]
     assert (wait.code, wait.estimated_start) == (WaitCode.PREEMPTING, NOW)
-    assert wait.message == "starts when s2 has made room, to start anew elsewhere"
+    assert wait.message == "starts when s2 has made room and started anew elsewhere"
 
 
 def test_nothing_moves_unless_the_site_says_so():

@@ -62,5 +62,5 @@ def test_a_line_of_slurm_is_translated(option, kept, warned):
 
 
 def test_a_line_of_slurm_that_names_no_signal_is_an_error_of_its_line():
-    with pytest.raises(SpecError, match="line 2: --signal"):
-        translation("#!/bin/sh\n#SBATCH --signal=B:@120\ntrue\n", {})
+    (error,) = translation("#!/bin/sh\n#SBATCH --signal=B:@120\ntrue\n", {}).errors
+    assert (error.field, error.problem) == ("line 2: --signal", "'B:@120' is no signal")

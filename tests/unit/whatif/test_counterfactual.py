@@ -222,8 +222,8 @@ def test_a_time_limit_that_ends_before_a_maintenance_window_or_the_windows_end()
 @pytest.mark.parametrize(
     ("waits", "text"),
     [
-        ({"begin": NOW + 60}, "no time to begin at"),
-        ({"after": ("unheard-of",)}, "no sessions to start after"),
+        ({"begin": NOW + 60}, "no begin time"),
+        ({"after": ("unheard-of",)}, "no sessions that it waits for"),
         ({"array": "0-3%1", "array_id": "one", "array_index": 1}, "array 0-3 instead of 0-3%1"),
         ({"retry_at": NOW + 5}, "wait until its launch is tried again"),
     ],

@@ -34,7 +34,7 @@ EXAMPLES = [
         ["of 3 agents, too little free now: CPU on 1, memory on 3",
          "closest: agent a1, which lacks 0.5 CPU and 2 GiB memory",
          "agents left out: 2 drained, 1 lost",
-         "it was the first that did not fit in 7 passes",
+         "in 7 passes, it was the first in the queue that did not fit",
          "nobody knows when capacity is free: 2 sessions run without a time limit",
          "estimated start: T+1200 (in 20m)",
          "to see what would let it start: muster why train --what-if"],

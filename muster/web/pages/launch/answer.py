@@ -93,9 +93,18 @@ def _spec(values: Mapping[str, Any], now: datetime, dry_run: RunDry) -> SessionS
 
 def refusal(error: MusterError) -> Verdict:
     """Return the verdict on a form with an error."""
+    return _wrong("Cannot be launched", error)
+
+
+def not_saved(error: MusterError) -> Verdict:
+    """Return the verdict on a form that is no preset."""
+    return _wrong("The preset cannot be saved", error)
+
+
+def _wrong(verdict: str, error: MusterError) -> Verdict:
     lines = plain_words(str(error)).splitlines()
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-    return Verdict("wrong", f"Cannot be launched: {lines[0]}{more}", tuple(lines[1:]))
+    return Verdict("wrong", f"{verdict}: {lines[0]}{more}", tuple(lines[1:]))
 
 
 def problems_of(error: MusterError) -> dict[str, str]:

@@ -165,7 +165,7 @@ FIELDS: Mapping[str, FormField] = {
     )
 }
 # Fields with rows or boxes of their own, and fields that are not in the spec.
-OTHERS = ("count", "mounts", "env", "secrets", "apps", "more")
+OTHERS = ("count", "mounts", "env", "secrets", "apps", "more", "preset")
 
 
 def _literals(annotation: object) -> Sequence[str]:

@@ -3,19 +3,20 @@
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Form, Query, Request, Response
 from starlette.datastructures import UploadFile
 
 from muster.core.spec.roles import MAX_IMAGE
 from muster.core.values.errors import BadInputError, FieldError, NotFoundError, SpecError
 from muster.service.questions.views import DryRunView
-from muster.web.api.requests import note_sessions
+from muster.service.sessions.launch_choices import Preset
+from muster.web.api.requests import note_name, note_sessions
 from muster.web.pages.launch import fields as launch_fields
-from muster.web.pages.launch.answer import Preview, preview_of, problems_of, refusal
+from muster.web.pages.launch.answer import Preview, not_saved, preview_of, problems_of, refusal
 from muster.web.pages.launch.form import MODES, LaunchForm, form_of, parse_form, values_of
 from muster.web.pages.launch.newest_request import NewestRequest
 from muster.web.pages.launch.session_file import fields_of
@@ -49,6 +50,7 @@ async def _posted_file(request: Request) -> str:
     return pasted if isinstance(pasted, str) else ""
 
 
+PresetName = Annotated[str, Form(alias="preset", max_length=255, pattern=r"^[^\x00]*$")]
 PostedForm = Annotated[tuple[LaunchForm, str], Depends(_posted_form)]
 
 
@@ -59,11 +61,14 @@ def launch_page(
     earlier: Annotated[str | None, Query(alias="from", max_length=255)] = None,
     image: Annotated[str | None, Query(max_length=MAX_IMAGE)] = None,
     preset: Annotated[str | None, Query(max_length=60)] = None,
+    own_preset: Annotated[str | None, Query(max_length=60)] = None,
 ) -> Response:
     """Show the form; filled in from an earlier session or a preset, and with an image, where they are named."""
     values = viewer.backend.spec_again(earlier) if earlier else {}
     if preset is not None:
-        values = _preset(viewer, preset)
+        values = _preset(viewer.backend.launch_choices().presets, preset)
+    if own_preset is not None:
+        values = _preset(viewer.backend.launch_choices().own_presets, own_preset)
     return _page(viewer, form_of({**values, "image": image} if image else values))
 
 
@@ -87,6 +92,32 @@ def load(viewer: CurrentViewer, text: Annotated[str, Depends(_posted_file)]) -> 
     return _page(viewer, form_of(fields))
 
 
+@router.post("/launch/presets")
+def save_preset(request: Request, viewer: CurrentViewer, posted: PostedForm, name: PresetName = "") -> Response:
+    """Save the form as a preset of the user's own, and show it as it was filled in."""
+    form, _ = posted
+    name = name.strip()
+    note_name(request, name)
+    try:
+        viewer.backend.presets.save(name, values_of(form))
+    except BadInputError as error:
+        refused = replace(_preview(viewer, form), verdict=not_saved(error), problems=problems_of(error))
+        return _page(viewer, form, refused, preset_name=name)
+    return _page(viewer, form, saved=name)
+
+
+@router.get("/launch/presets")
+def presets(viewer: CurrentViewer) -> Response:
+    return viewer.fragment("launch.html", "presets", choices=viewer.backend.launch_choices())
+
+
+@router.post("/launch/presets/remove")
+def remove_preset(request: Request, viewer: CurrentViewer, name: PresetName = "") -> Response:
+    note_name(request, name)
+    viewer.backend.presets.remove(name)
+    return viewer.announce(f"Preset {name} is removed")
+
+
 @router.post("/launch")
 def launch(request: Request, viewer: CurrentViewer, posted: PostedForm) -> Response:
     form, key = posted
@@ -101,15 +132,17 @@ def launch(request: Request, viewer: CurrentViewer, posted: PostedForm) -> Respo
     return viewer.go(f"/sessions/{sessions[0].id}" if len(sessions) == 1 else "/sessions")
 
 
-def _preset(viewer: Viewer, name: str) -> dict[str, Any]:
+def _preset(presets: Iterable[Preset], name: str) -> dict[str, Any]:
     """Raises NotFoundError."""
-    for preset in viewer.backend.launch_choices().presets:
+    for preset in presets:
         if preset.name == name:
             return dict(preset.values)
     raise NotFoundError(f"there is no preset {name!r}; choose one on the launch page")
 
 
-def _page(viewer: Viewer, form: LaunchForm, refused: Preview | None = None) -> Response:
+def _page(
+    viewer: Viewer, form: LaunchForm, refused: Preview | None = None, *, saved: str = "", preset_name: str = ""
+) -> Response:
     return viewer.page(
         "launch.html",
         status=422 if refused else 200,
@@ -117,6 +150,8 @@ def _page(viewer: Viewer, form: LaunchForm, refused: Preview | None = None) -> R
         choices=viewer.backend.launch_choices(),
         preview=refused or _preview(viewer, form),
         refused=refused is not None,
+        saved=saved,
+        preset_name=preset_name,
         fields=launch_fields,
         modes=MODES,
         key=str(uuid.uuid4()),

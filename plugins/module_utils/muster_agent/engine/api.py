@@ -12,7 +12,7 @@ import tarfile
 import threading
 import urllib.parse
 from base64 import b64decode
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ REQUEST_TIMEOUT_S = 120
 _MOST_OF_A_NAME = 80
 _MOST_OF_AN_ERROR = 64 << 10
 _MOST_OF_A_FILE = 4 << 20
+_MOST_OF_AN_ENTRY = 128 << 10
 # A reference or an id, with neither an empty part nor one of dots alone, which would lead elsewhere.
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(:[A-Za-z0-9_.-]+)?"
 _IMAGE_NAME = re.compile(rf"{_PART}(/{_PART})*(@[a-z0-9+._-]+:[0-9a-f]+)?")
@@ -75,6 +76,15 @@ class EngineApi:
             if self._facts is None:
                 self._facts = self.info()
             return self._facts
+
+    def expect_facts(self) -> None:
+        """Begin to read the facts, so that `facts` has them sooner. Whatever goes wrong, `facts` tries again."""
+
+        def read() -> None:
+            with suppress(EngineError):
+                self.facts()
+
+        threading.Thread(target=read, daemon=True).start()
 
     def image(self, reference: str) -> dict[str, Any]:
         """Raise EngineError 404 for what no image can be called: its path would be another of the engine's."""
@@ -177,6 +187,21 @@ class EngineApi:
             if error.status == 404:
                 return None
             raise
+
+    def folder_entry(self, container_id: str, path: str) -> tarfile.TarInfo | None:
+        """Return what the engine's archive of a directory says of the directory itself; None if it says nothing."""
+        try:
+            with self._request("GET", f"/containers/{container_id}/archive", {"path": path}) as response:
+                beginning = response.read(_MOST_OF_AN_ENTRY)
+        except EngineError as error:
+            if error.status == 404:
+                return None
+            raise
+        try:
+            with tarfile.open(fileobj=io.BytesIO(beginning), mode="r:") as archive:
+                return archive.next()
+        except tarfile.TarError:
+            return None
 
     def put_archive(self, container_id: str, tar_bytes: bytes) -> None:
         """Unpack a tar at the container's root."""

@@ -29,7 +29,7 @@ class LayerLimits:
             return {}
         with self._lock:
             if self._driver is None:
-                self._driver = limiting_driver(self._engine.info())
+                self._driver = limiting_driver(self._engine.facts())
             driver = self._driver
         if not driver:
             return {}

@@ -23,9 +23,13 @@ _OVERLAY_PATIENCE_S = 1
 _POLL_S = 0.05
 
 
-def remove_container(engine: EngineApi, container_id: str) -> None:
-    """Remove a container; returns when it is gone. Raises EngineError, HeldError among them."""
-    give_back_attachment(engine, container_id)
+def remove_container(engine: EngineApi, container_id: str, *, has_run: bool = False) -> None:
+    """Remove a container; returns when it is gone. Raises EngineError, HeldError among them.
+
+    One that `has_run` holds nothing that the engine has forgotten, so the engine is not made to look.
+    """
+    if not has_run:
+        give_back_attachment(engine, container_id)
     give_up_at = time.monotonic() + _PATIENCE_S
     while True:
         try:

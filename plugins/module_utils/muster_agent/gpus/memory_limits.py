@@ -97,12 +97,18 @@ def _limit(nvml: Nvml, share: Share, troubles: list[str], *, change: bool) -> in
     gpu = ctypes.c_void_p()
     if nvml.status("nvmlDeviceGetHandleByUUID", uuid, ctypes.byref(gpu)) != 0:
         return None
-    if change:
+    limit = _read(nvml, gpu, group)
+    if change and limit != share.mem_bytes:
         # No soft limit: the driver would reserve that in the groups above too, and keep it there after the container.
         wanted = _Limits(group, 0, share.mem_bytes, 0)
         status = nvml.status(_SET, gpu, ctypes.byref(wanted))
         if status != 0:
             troubles.append(f"the driver refuses a memory limit on {share.uuid}: {nvml.reason(status)}")
+        limit = _read(nvml, gpu, group)
+    return limit
+
+
+def _read(nvml: Nvml, gpu: ctypes.c_void_p, group: bytes) -> int | None:
     found = _Limits(group, 0, _NONE, 0)
     if nvml.status(_GET, gpu, ctypes.byref(found)) != 0 or found.hardLimit == _NONE:
         return None

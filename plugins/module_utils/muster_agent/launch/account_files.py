@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 TTY_GID = 5
 _BASH, _SH = "/bin/bash", "/bin/sh"
 _SSH_DIRECTORY, _PROFILE_DIRECTORY = "/etc/ssh", "/etc/profile.d"
+_APPS_PARENT = posixpath.dirname(names.APPS_IN_CONTAINER)
 _INCLUDE = f"Include {names.KEYS_IN_CONTAINER}/ssh_config\n"
 # In the home directory, for clients that read neither ssh's system-wide configuration nor what it includes.
 _USERS_SSH_DIRECTORY = ".ssh"
 _USERS_CONFIG, _USERS_KNOWN_HOSTS = ".ssh/config", ".ssh/known_hosts"
 _USERS_KEYS = (".ssh/id_ed25519", ".ssh/id_ed25519.pub")
 _USERS_SSH_PATHS = (_USERS_SSH_DIRECTORY, _USERS_CONFIG, *_USERS_KEYS)
+# Extended attributes of a tar's entry.
+_XATTRS = "SCHILY.xattr."
 # Go's os.FileMode, which the engine's stat speaks.
 _GO_DIRECTORY, _GO_SYMLINK = 1 << 31, 1 << 27
 
@@ -38,6 +41,7 @@ class ImageFacts(NamedTuple):
     ssh_config: str
     known_hosts: str
     paths: dict[str, Any]  # path -> the engine's stat, or None where the image has no such path
+    folders: dict[str, Any]  # path -> a directory's mode, uid and gid, or None where the image has no such path
 
     def login_shell(self, runtime_path: str) -> str:
         for shell in (_BASH, _SH):
@@ -55,7 +59,7 @@ def image_facts(engine: EngineApi, cluster: str, image_id: str, home: str, paths
     directory = names.ClusterPaths(cluster).image_facts
     cache = directory / _cache_name(image_id)
     paths = paths | {_BASH, _SH, _SSH_DIRECTORY, _PROFILE_DIRECTORY, home}
-    paths = paths | {posixpath.join(home, name) for name in _USERS_SSH_PATHS}
+    paths = paths | {posixpath.join(home, name) for name in _USERS_SSH_PATHS} | _folders_below(home)
     try:
         facts = ImageFacts(**json.loads(cache.read_text("utf-8")))
     except FileNotFoundError:
@@ -83,7 +87,7 @@ def forget_other_images(cluster: str, image_ids: set[str]) -> None:
 
 def _cache_name(image_id: str) -> str:
     # The name has the facts' layout: what an older version has cached lacks some of them.
-    return image_id.rpartition(":")[2] + "-2.json"
+    return image_id.rpartition(":")[2] + "-3.json"
 
 
 def _read_facts(engine: EngineApi, cluster: str, image_id: str, home: str, paths: set[str]) -> ImageFacts:
@@ -96,15 +100,36 @@ def _read_facts(engine: EngineApi, cluster: str, image_id: str, home: str, paths
     }
     container_id = engine.create_container(body)
     try:
+        stats = {path: engine.path_stat(container_id, path) for path in paths}
         return ImageFacts(
             passwd=_text(engine, container_id, "/etc/passwd"),
             group=_text(engine, container_id, "/etc/group"),
             ssh_config=_text(engine, container_id, _SSH_DIRECTORY + "/ssh_config"),
             known_hosts=_text(engine, container_id, posixpath.join(home, _USERS_KNOWN_HOSTS)),
-            paths={path: engine.path_stat(container_id, path) for path in paths},
+            paths=stats,
+            folders=_folders(engine, container_id, {path: stats[path] for path in _folders_below(home)}),
         )
     finally:
         engine.remove_container(container_id)
+
+
+def _folders_below(home: str) -> set[str]:
+    """Return the paths of the directories in which an account's files lie."""
+    home = posixpath.normpath(home)
+    parts = home.strip("/").split("/")
+    ways = {"/" + "/".join(parts[: number + 1]) for number in range(len(parts))}
+    etc = posixpath.dirname(_SSH_DIRECTORY)
+    return {etc, _SSH_DIRECTORY, _PROFILE_DIRECTORY, _APPS_PARENT, posixpath.join(home, _USERS_SSH_DIRECTORY), *ways}
+
+
+def _folders(engine: EngineApi, container_id: str, stats: dict[str, Any]) -> dict[str, Any]:
+    """Return the folders of these that are plain directories of the image, or missing there; links are left out."""
+    found: dict[str, Any] = {path: None for path, stat_ in stats.items() if stat_ is None}
+    for path in sorted(stats.keys() - found.keys()):
+        entry = engine.folder_entry(container_id, path) if stats[path]["mode"] & _GO_DIRECTORY else None
+        if entry is not None and entry.isdir() and not any(key.startswith(_XATTRS) for key in entry.pax_headers):
+            found[path] = (entry.mode, entry.uid, entry.gid)
+    return found
 
 
 def _text(engine: EngineApi, container_id: str, path: str) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import names
-from ..engine import container_spec, kernel_cgroup, mount_check
+from ..engine import container_spec, kernel_cgroup, layer_files, mount_check
 from ..engine.api import EngineApi, EngineError
 from ..engine.removal import remove_container
 from ..folders.mounted import FolderError, check_target, resolve_folder
@@ -192,12 +192,20 @@ class GangLaunch:
         tmpfs = list(body["HostConfig"].get("Tmpfs", ()))
         known = files["known_hosts"]["content"] if "known_hosts" in files else ""
         account = account_files.account_tar(facts, user, environment, known, targets, links, tmpfs)
-        self._engine.put_archive(container_id, account)
+        self._put_account(container_id, account, facts.folders)
         self._network.result()
         give_up_at = time.monotonic() + manifest.start_timeout_s
         self._start(kernel, container_id, give_up_at)
         self._check_mounts(kernel, container_id, [staged[mount["folder"]] for mount in kernel.spec["mounts"]])
-        self._sshds.until_it_greets(kernel, container_id, give_up_at)
+        self._sshds.until_it_listens(kernel, container_id, give_up_at)
+
+    def _put_account(self, container_id: str, archive: bytes, folders: dict[str, Any]) -> None:
+        """Put the account's files into the container: into its layer if this host can, otherwise by the engine."""
+        if not self._ids.are_mapped:
+            layer = layer_files.layer_of(self._engine.container(container_id))
+            if layer is not None and layer_files.unpack(archive, layer, folders):
+                return
+        self._engine.put_archive(container_id, archive)
 
     def _staged_folders(self, kernel: Kernel, folders: dict[str, str]) -> dict[str, StagedFolder]:
         try:
@@ -271,7 +279,7 @@ class GangLaunch:
 
     def _await_present(self, kernel: Kernel, seen: names.SeenContainer) -> None:
         if not self._is_released(kernel):
-            self._sshds.until_it_greets(kernel, seen.id, time.monotonic() + self._manifest.start_timeout_s)
+            self._sshds.until_it_listens(kernel, seen.id, time.monotonic() + self._manifest.start_timeout_s)
 
     def _check_not_given_up(self) -> None:
         if self._given_up.is_set():

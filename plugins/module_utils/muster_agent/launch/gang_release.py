@@ -70,7 +70,7 @@ class GangRelease:
 
     def _await_answer(self, kernel: Kernel, seen: names.SeenContainer | None, give_up_at: float) -> None:
         try:
-            self._sshds.until_it_greets(kernel, _container_id(kernel, seen), give_up_at)
+            self._sshds.until_it_listens(kernel, _container_id(kernel, seen), give_up_at)
         except BaseException:  # whatever it was, the other kernels need not be waited for; it is raised again
             self._given_up.set()
             raise

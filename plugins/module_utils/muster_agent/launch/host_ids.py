@@ -38,6 +38,11 @@ class HostIds:
         self._lock = threading.Lock()
         self._namespace: int | None = None
 
+    @property
+    def are_mapped(self) -> bool:
+        """Whether a container's ids are others on this host."""
+        return self._mapping() is not None
+
     def owner(self, kernel: Kernel) -> Owner:
         """Return a kernel's user on this host. Raises LaunchError where the engine lacks ids of its user or groups."""
         user: dict[str, Any] = kernel.spec["user"]

@@ -55,7 +55,7 @@ def gather_report(
     reading = GpuReading()
     cluster_label = names.of_cluster(cluster)
     with ThreadPoolExecutor(_INSPECT_THREADS) as pool:
-        info_read = pool.submit(engine.info)
+        info_read = pool.submit(engine.facts)
         images_read = pool.submit(engine.images)
         networks_read = pool.submit(engine.networks, cluster_label)
         containers = [SeenContainer.from_list(entry) for entry in engine.containers(cluster_label)]

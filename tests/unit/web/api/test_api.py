@@ -130,7 +130,7 @@ def test_what_may_go_wrong_is_in_the_answer_to_a_submit_and_to_a_dry_run(caller,
         refused = ada.post(SESSIONS + path, json={**SMALL, "mounts": ["datasets", "data"]})
         assert refused.status_code == 422
         assert [error["field"] for error in refused.json()["errors"]] == ["mounts[1].folder"]
-        assert "muster folder create data" in refused.json()["errors"][0]["remedy"]
+        assert refused.json()["errors"][0]["remedy"] == "make it, or name another"
 
 
 def test_several_are_changed_at_once_or_none(caller):

@@ -35,7 +35,7 @@ def test_a_user_extends_up_to_the_sites_bound_and_an_administrator_beyond_it(cal
     refused = more(ada, 3 * HOUR)
     assert refused.status_code == 422
     assert refused.json()["detail"] == (
-        "TIME: 3h is too much for session train: users may extend a session by 1d in all, and has had 22h;"
+        "time: 3h is too much for session train: users may extend a session by 1d in all, and has had 22h;"
         " ask an administrator"
     )
     assert more(root, 30 * HOUR).json()["items"][0]["time_limit_s"] == 54 * HOUR

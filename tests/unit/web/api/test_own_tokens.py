@@ -52,7 +52,7 @@ def test_nor_for_longer_nor_for_other_projects_nor_for_others(caller, service):
     _, secret = service.service.tokens.create("short", "ada", Scope.USER, "1h", ["vision"])
     ada = caller("ada")
     ada.headers["Authorization"] = f"Bearer {secret}"
-    assert make(ada, "longer", expires="2h").json()["detail"].startswith("--expires: your own token expires at")
+    assert make(ada, "longer", expires="2h").json()["detail"].startswith("expires: your own token expires at")
     assert make(ada, "wider", projects=["vision", "other"]).status_code == 403
     assert ada.post(f"{TOKENS}/bobs?owner=bob", json={}).status_code == 403
     same = make(ada, "same").json()

@@ -25,7 +25,7 @@ def test_another_users_session_is_not_there(caller, hers, path, scope):
     for reference in ("private-work", hers["id"], hers["id"][:8]):
         answer = ada.get(f"{SESSIONS}/{reference}{path}")
         assert answer.status_code == 404
-        assert answer.json()["detail"] == f"there is no session {reference!r}; see `muster ls --all`"
+        assert answer.json()["detail"] == f"there is no session {reference!r}"
 
 
 @pytest.mark.parametrize("action", ["terminate", "cancel", "hold", "release", "restart"])

@@ -205,8 +205,8 @@ def test_a_commit_that_another_process_makes_is_still_making(caller, running, en
 @pytest.mark.parametrize(
     ("wanted", "status", "words"),
     [
-        ({"name": "NoTag"}, 422, "NAME:TAG: 'NoTag' has no tag"),
-        ({"message": "two\nlines"}, 422, "--message: it holds a line break"),
+        ({"name": "NoTag"}, 422, "name: 'NoTag' has no tag"),
+        ({"message": "two\nlines"}, 422, "message: it holds a line break"),
         ({"kernel": "sub9"}, 404, "session of-ada has no container 'sub9'"),
     ],
 )

@@ -1,7 +1,6 @@
 """Signing in to the pages by a real OpenID Connect provider, which runs beside the tests."""
 
 import json
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from muster.web.separation.client import brokered_service
 from tests.oidc_provider import CLIENT, SECRET, Person, approved, running_provider, signing_key
 from tests.security.taken_over_server import brokered_server
 from tests.unit.web.conftest import ServedNode
+from tests.web_server import free_port
 
 PUBLIC = "http://127.0.0.1:8080"
 ADA, BOB, EVE = Person("ada", ("researchers",)), Person("bob", ("researchers", "operators")), Person("eve")
@@ -38,12 +38,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     port = free_port()
     with running_provider(directory, port, (ADA, BOB, EVE), PUBLIC + CALLBACK, [signing_key()]) as issuer:
         yield Site(issuer, port, directory)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def set_provider(service: ServedNode, tmp_path: Path, issuer: str, **values: object) -> None:

@@ -1,10 +1,10 @@
-"""The workloads that bench/fgpu_device.py runs on the GPU, each in a process of its own. Each prints a line of JSON.
+"""Workloads that need nothing but the driver, which bench/fgpu_device.py runs. Each prints a line of JSON.
 
-fgpu_workloads.py nvml UUID | driver MIB | spin [graph] | context | contexts | exports MIB | pool MIB | fork MIB |
-    total | cost ROUNDS | fill MIB | hold MIB | matmul [graph] | jax | sms
+driver_workloads.py nvml UUID | driver MIB | spin [graph|short] | bursts PAUSE_MS | context | contexts | exports MIB |
+    pool MIB | fork MIB | total | cost ROUNDS
 
-Those from `driver` to `cost` need nothing but the driver. `spin` and `matmul` print a line when they are ready, and
-then read the two instants of the monotonic clock between which they are to work.
+`spin` and `bursts` print a line when they are ready, and then read the two instants of the monotonic clock between
+which they are to work.
 """
 
 import ctypes
@@ -15,30 +15,35 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 MIB = 1 << 20
 MATRIX = 8192
 BATCH = 10
 _OUT_OF_MEMORY = 2
-# Waits two milliseconds by the GPU's clock. The fake driver takes its time from the name.
-SPIN = b"""
+BURST = 5
+LONG_US, SHORT_US = 2000, 200
+
+
+def spinning(microseconds: int) -> bytes:
+    """Return a CUDA kernel that waits by the GPU's clock. The fake driver takes its time from the name."""
+    return f"""
 .version 6.0
 .target sm_50
 .address_size 64
-.visible .entry spin_us_2000()
-{
+.visible .entry spin_us_{microseconds}()
+{{
   .reg .u64 %begin, %now, %passed;
   .reg .pred %waits;
   mov.u64 %begin, %globaltimer;
 again:
   mov.u64 %now, %globaltimer;
   sub.u64 %passed, %now, %begin;
-  setp.lt.u64 %waits, %passed, 2000000;
+  setp.lt.u64 %waits, %passed, {microseconds * 1000};
   @%waits bra again;
   ret;
-}
-"""
+}}
+""".encode()
+
 
 NOOP = b"""
 .version 6.0
@@ -136,12 +141,19 @@ def driver(mib: str) -> None:
     sys.stdin.read()
 
 
-def spin(kind: str = "launches") -> None:
-    """Launch a kernel that only waits, or a graph of it, again and again; print how many were complete in time."""
+def spinner(microseconds: int) -> tuple[Driver, ctypes.c_void_p]:
+    """Return a driver and a CUDA kernel that waits, which has run once."""
     gpu = Driver()
-    function = gpu.kernel(SPIN, "spin_us_2000")
+    function = gpu.kernel(spinning(microseconds), f"spin_us_{microseconds}")
     gpu.launch(function)
     gpu.call("cuCtxSynchronize")
+    return gpu, function
+
+
+def spin(kind: str = "launches") -> None:
+    """Launch a kernel that only waits, or a graph of it, again and again; print how many were complete in time."""
+    microseconds = SHORT_US if kind == "short" else LONG_US
+    gpu, function = spinner(microseconds)
     launch: Callable[[], None] = partial(gpu.launch, function)
     if kind == "graph":
         launch = graph_of(gpu, function)
@@ -152,7 +164,22 @@ def spin(kind: str = "launches") -> None:
             launch()
         gpu.call("cuCtxSynchronize")
         done += 4
-    report(kernels=done)
+    report(kernels=done, gpu_ms=done * microseconds / 1000)
+
+
+def bursts(pause_ms: str) -> None:
+    """Launch some kernels, wait for them and rest, again and again; print how many bursts, and what one took."""
+    gpu, function = spinner(LONG_US)
+    end = begin_at_the_signal()
+    took = []
+    while time.monotonic() < end:
+        began = time.monotonic()
+        for _ in range(BURST):
+            gpu.launch(function)
+        gpu.call("cuCtxSynchronize")
+        took.append(time.monotonic() - began)
+        time.sleep(int(pause_ms) / 1000)
+    report(bursts=len(took), burst_ms=1000 * statistics.mean(took))
 
 
 def graph_of(gpu: Driver, function: ctypes.c_void_p) -> Callable[[], None]:
@@ -281,89 +308,11 @@ def begin_at_the_signal() -> float:
     return end
 
 
-def fill(mib: str) -> None:
-    """Allocate blocks until PyTorch runs out of memory; print the used memory that the driver then reports."""
-    import torch  # noqa: PLC0415
-
-    _, total = torch.cuda.mem_get_info()
-    blocks: list[Any] = []
-    refused = False
-    while not refused and len(blocks) * int(mib) * MIB <= total:
-        try:
-            blocks.append(torch.empty(int(mib) * MIB, dtype=torch.uint8, device="cuda"))
-        except torch.OutOfMemoryError:
-            refused = True
-    free, _ = torch.cuda.mem_get_info()
-    report(total=total, used=total - free, blocks=len(blocks), refused=refused)
-
-
-def hold(mib: str) -> None:
-    """Hold memory until standard input ends; print the seconds until it was allocated."""
-    import torch  # noqa: PLC0415
-
-    torch.cuda.init()
-    began = time.monotonic()
-    held = None
-    while held is None and time.monotonic() - began < 10:
-        try:
-            held = torch.empty(int(mib) * MIB, dtype=torch.uint8, device="cuda")
-        except torch.OutOfMemoryError:
-            time.sleep(0.02)
-    report(held=held is not None, seconds=round(time.monotonic() - began, 3))
-    sys.stdin.read()
-
-
-def matmul(kind: str = "launches") -> None:
-    """Multiply large matrices; print the number of products that were complete in time."""
-    import torch  # noqa: PLC0415
-
-    left, right = (torch.randn(MATRIX, MATRIX, dtype=torch.bfloat16, device="cuda") for _ in range(2))
-    out = torch.empty_like(left)
-
-    def multiply() -> None:
-        for _ in range(BATCH):
-            torch.mm(left, right, out=out)
-
-    multiply()
-    torch.cuda.synchronize()
-    run: Callable[[], None] = multiply
-    if kind == "graph":
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            multiply()
-        run = graph.replay
-    end = begin_at_the_signal()
-    done = 0
-    # Two batches are queued at any time, so that the GPU never idles and little work is left at the end.
-    queued: list[Any] = []
-    while time.monotonic() < end:
-        run()
-        event = torch.cuda.Event()
-        event.record()
-        queued.append(event)
-        if len(queued) > 2:
-            queued.pop(0).synchronize()
-            done += BATCH if time.monotonic() < end else 0
-    torch.cuda.synchronize()
-    report(products=done)
-
-
-def jax() -> None:
-    import jax as library  # noqa: PLC0415
-
-    report(limit=library.devices()[0].memory_stats()["bytes_limit"])
-
-
-def sms() -> None:
-    import torch  # noqa: PLC0415
-
-    report(sms=torch.cuda.get_device_properties(0).multi_processor_count)
-
-
 WORKLOADS: dict[str, Callable[..., None]] = {
     "nvml": nvml,
     "driver": driver,
     "spin": spin,
+    "bursts": bursts,
     "context": context,
     "contexts": contexts,
     "exports": exports,
@@ -371,11 +320,6 @@ WORKLOADS: dict[str, Callable[..., None]] = {
     "fork": fork,
     "total": total,
     "cost": cost,
-    "fill": fill,
-    "hold": hold,
-    "matmul": matmul,
-    "jax": jax,
-    "sms": sms,
 }
 
 if __name__ == "__main__":

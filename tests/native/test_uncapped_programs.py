@@ -1,0 +1,78 @@
+"""Programs that look for the driver by its own path: none finds it by a name, and others are reported."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.modules.agent_code import gpu_report, nvml
+from tests.native.gpu_container import CAP, MIB, OUT_OF_MEMORY
+
+
+@pytest.fixture
+def as_mounted(container, tmp_path):
+    """Return a container's folder of the driver, and libraries that look there for it."""
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        (folder / f"real-{name}").symlink_to(container.driver.directory / name)
+    return folder, container.build(container.limits, container.usage.parent, driver_dir=folder) / "lib"
+
+
+def test_a_loader_that_looks_into_the_folder_of_the_driver_finds_the_libraries_that_cap(container, as_mounted):
+    folder, libraries = as_mounted
+    words = [container.program("linked_client"), str(CAP + 2 * MIB)]
+    environment = {"LD_LIBRARY_PATH": f"{folder}:{libraries}"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=30)
+    assert json.loads(done.stdout) == {"init": 0, "total": CAP, "above": OUT_OF_MEMORY}
+
+
+CONTAINER_ID = "a1" * 32
+
+
+def test_the_observation_finds_programs_that_use_the_gpu_without_the_libraries(fake_driver, container, tmp_path):
+    """With the driver's library by its path, or a copy of it; not those that have ended or have the libraries."""
+    copy = tmp_path / "mine.so"
+    copy.write_bytes((fake_driver.directory / "libcuda.so.1").read_bytes())
+    use = "context(); allocate(MIB); tell(0); wait()"
+    own_path = {"LD_PRELOAD": str(fake_driver.directory / "real-libcuda.so.1")}
+    environments = ({}, own_path, {"LD_PRELOAD": str(copy)}, own_path)
+    processes = []
+    for more in environments:
+        command, environment = fake_driver.command(use, container.libraries)
+        processes.append(
+            subprocess.Popen(command, env=environment | more, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        )
+        assert processes[-1].stdout.readline() == "0\n"
+    proc = tmp_path / "proc"
+    for process in processes:
+        directory = proc / str(process.pid)
+        directory.mkdir(parents=True)
+        (directory / "cgroup").write_text(f"0::/system.slice/docker-{CONTAINER_ID}.scope\n")
+        for name in ("maps", "map_files", "status"):
+            (directory / name).symlink_to(f"/proc/{process.pid}/{name}")
+    # The tree as it lies on a host: a link to one version beside others, and the lock of who makes them.
+    (tmp_path / "fgpu-versions").mkdir()
+    (tmp_path / "fgpu-versions/.lock").touch()
+    (tmp_path / "fgpu-versions/1").symlink_to(container.libraries.parent)
+    processes[-1].kill()
+    # A zombie has no memory any more, and the driver may list it still.
+    os.waitid(os.P_PID, processes[-1].pid, os.WEXITED | os.WNOWAIT)
+    uuid = fake_driver.uuids()[0]
+    answers = nvml.Answers([], {uuid: [(process.pid, MIB) for process in processes]}, [])
+    share = {"uuid": uuid, "mem_bytes": CAP, "compute": 250}
+
+    def found(gpu: object, libraries: Path, again: nvml.Answers = answers) -> dict:
+        kernel = {"container_id": CONTAINER_ID, "gpus": [gpu]}
+        return gpu_report.uncapped_processes(answers, [kernel], libraries, lambda: again, proc)
+
+    assert found(share, tmp_path / "fgpu") == {CONTAINER_ID: sorted(it.pid for it in processes[1:3])}
+    # What the driver no longer lists has started another program since, with other libraries.
+    gone = nvml.Answers([], {uuid: [(processes[1].pid, MIB)]}, [])
+    assert found(share, tmp_path / "fgpu", gone) == {CONTAINER_ID: [processes[1].pid]}
+    assert found({**share, "mem_bytes": None}, tmp_path / "fgpu") == {}
+    assert found(share, tmp_path / "no libraries here") == {}
+    for process in processes:
+        process.communicate()
