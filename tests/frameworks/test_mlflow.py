@@ -1,4 +1,4 @@
-"""MLflow through the app gateway. Its image has 1 GB, so that `./dev frameworks` alone runs this."""
+"""MLflow through the app gateway. Its image has 1 GB: `./dev frameworks` runs this."""
 
 from collections.abc import Iterator
 
