@@ -1,7 +1,7 @@
 """Sessions that run the built-in apps in the images of `images/`, and servers that open them."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ class BrowserApps:
     @contextmanager
     def opened(self, app: str, scheme: str) -> Iterator[AppBrowser]:
         """Yield a browser that has opened the app."""
-        with signed_in(self.servers[scheme], "ada") as client, entered(client, app, app) as browser:
+        with closing(signed_in(self.servers[scheme], "ada")) as client, closing(entered(client, app, app)) as browser:
             yield browser
 
 

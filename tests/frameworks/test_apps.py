@@ -1,4 +1,4 @@
-"""The built-in apps whose images are small, through the app gateway: `./dev frameworks` runs them."""
+"""The built-in apps whose images are small, through the app gateway: `./dev test` runs them."""
 
 from collections.abc import Iterator
 

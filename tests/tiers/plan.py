@@ -35,7 +35,10 @@ MODULES = Tier(
     ("engine", "--numprocesses=2", "--dist=loadfile", "tests/modules", "tests/security/engine"),
 )
 # Their image is made from those that the end-to-end tests make, so they come before these.
-TOOLS = Tier("recipes for MPI and parallel shells", ("engine", "tests/frameworks/test_tools.py"))
+TOOLS = Tier(
+    "recipes for MPI and parallel shells, and apps for a browser",
+    ("engine", "tests/frameworks/test_tools.py", "tests/frameworks/test_apps.py"),
+)
 END_TO_END = Tier("end to end", ("engine", "--numprocesses=2", "--dist=loadfile", "tests/e2e"))
 ROLES = Tier("roles, by molecule", ("molecule",))
 FRESH_MACHINE = Tier("a fresh machine", ("engine", "tests/fresh_machine"))
