@@ -1,17 +1,21 @@
 """Measure a real `muster web`: lists of many sessions, and live changes for many subscribers.
 
     .venv/bin/python bench/web.py [--sessions 10000] [--ended 0] [--listeners 200] [--rate 50] [--seconds 6]
-                                  [--runs 5] [--only list|live] [--database URL] [--json]
+                                  [--runs 5] [--only list|live|pages] [--database URL] [--json]
 
 The server is a process of its own on a database that this program fills: SQLite, unless `--database` names an empty
 PostgreSQL database. The kinds of request, and of subscriber, take turns in each run, so that the machine's noise falls
 on all of them.
 
 - list: milliseconds until the whole answer has arrived, over one connection; the median of the runs' medians, and the
-  worst of their 95th percentiles.
+  worst of their 95th percentiles; of CPU the mean of a request.
 - live: subscribers while another process changes sessions through the store. Milliseconds from the change's own time,
   which is before its commit, to its arrival. Lost: changes that a subscriber should have received and did not. First
   page: as for `list`, meanwhile.
+- pages: as many open pages of the list of sessions, which refresh themselves as a browser does, while the same
+  changes are made, as if each page showed each of them. Milliseconds of a refresh.
+
+CPU is that of all processes of the server in seconds per second, memory the sum of what they hold for themselves.
 
 Server, writer, subscribers and the client that requests pages share this machine's cores.
 """
@@ -39,7 +43,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.web_load import Received, listen, write
+from bench.web_load import Received, Refreshed, keep_open, listen, write
 from muster.core.model.session import Session, SessionState
 from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
@@ -84,9 +88,31 @@ class Served:
     admin_browser: Mapping[str, str]
     user_browsers: Sequence[Mapping[str, str]]
 
+    def processes(self) -> list[int]:
+        """Return the server's processes: the broker, and the one that it keeps without rights."""
+        children = Path(f"/proc/{self.process}/task/{self.process}/children").read_text(encoding="utf-8").split()
+        return [self.process, *map(int, children)]
+
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(_cpu_s(process) for process in self.processes())
+
+    def memory_mib(self) -> float:
+        return sum(_own_kib(process) for process in self.processes()) / 1024
+
+
+def _cpu_s(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_kib(process: int) -> int:
+    """Return a process' memory, with its part of what it shares with others."""
+    (line,) = [
+        line
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+        if line.startswith("Pss:")
+    ]
+    return int(line.split()[1])
 
 
 def many_sessions(count: int, ended: int) -> Iterator[Session]:
@@ -128,7 +154,8 @@ def served(directory: Path, database: str | None, count: int, ended: int) -> Ite
     paths = {key: str(directory / name) for key, name in names.items()}
     config = directory / "muster.yml"
     config.write_text(
-        yaml.safe_dump({**paths, "database": url, "web": {"requests_per_minute": None}}), encoding="utf-8"
+        yaml.safe_dump({**paths, "database": url, "web": {"requests_per_minute": None, "event_streams": 10_000}}),
+        encoding="utf-8",
     )
     store = Store(url)
     fill(store, count, ended)
@@ -195,7 +222,7 @@ class Client:
         return took
 
 
-def measured_lists(server: Served, runs: int) -> dict[str, dict[str, float]]:
+def measured_lists(server: Served, given: argparse.Namespace) -> dict[str, dict[str, float]]:
     client = Client(server.url)
     headers_of = {
         "admin": server.admin,
@@ -206,16 +233,19 @@ def measured_lists(server: Served, runs: int) -> dict[str, dict[str, float]]:
     }
     medians: dict[str, list[float]] = {name: [] for name in LISTS}
     late: dict[str, list[float]] = {name: [] for name in LISTS}
-    for number in range(runs):
+    used: dict[str, list[float]] = {name: [] for name in LISTS}
+    for number in range(given.runs):
         for name, (user, path) in LISTS.items():
             client.milliseconds(path, headers_of[user])
+            cpu = server.cpu_s()
             times = [client.milliseconds(path, headers_of[user]) for _ in range(REQUESTS)]
+            used[name].append((server.cpu_s() - cpu) * 1000 / REQUESTS)
             medians[name].append(statistics.median(times))
             late[name].append(percentile(times, 95))
-        print(f"lists: run {number + 1} of {runs}", file=sys.stderr)
+        print(f"lists: run {number + 1} of {given.runs}", file=sys.stderr)
     return {
         name: {"median_ms": statistics.median(medians[name]), "p95_ms": max(late[name])}
-        | {"least_ms": min(medians[name]), "most_ms": max(medians[name])}
+        | {"least_ms": min(medians[name]), "most_ms": max(medians[name]), "cpu_ms": statistics.median(used[name])}
         for name in LISTS
     }
 
@@ -237,17 +267,7 @@ def measured_live(
     theirs.close()  # or its end would not be noticed
     ours.recv()
     before = store.last_event()
-    writer = SPAWN.Process(target=write, args=(server.database, list(owners), given.rate, given.seconds))
-    client, pages = Client(server.url), []
-    began, cpu = time.monotonic(), server.cpu_s()
-    writer.start()
-    while writer.is_alive():
-        pages.append(client.milliseconds(FIRST_PAGE, server.admin))
-        time.sleep(0.1)
-    share = (server.cpu_s() - cpu) / (time.monotonic() - began)
-    writer.join()
-    if writer.exitcode:
-        raise SystemExit("the writer failed")
+    meanwhile = _while_written(server, list(owners), given)
     time.sleep(2.0)  # for changes on their way; later ones count as lost
     ours.send("stop")
     received: list[Received] = ours.recv()
@@ -273,9 +293,50 @@ def measured_live(
         "twice": sum(note.twice for note in received),
         "cut_off": sum(note.cut_off for note in received),
         "mib_per_s": sum(note.received_bytes for note in received) / (1 << 20) / given.seconds,
-        "server_cpu": share,
-        "first_page_ms": statistics.median(pages),
+        **meanwhile,
     }
+
+
+def measured_pages(server: Served, headers: Sequence[Mapping[str, str]], given: argparse.Namespace) -> dict[str, float]:
+    """Measure one run of open pages."""
+    store = Store(server.database)
+    pending = store.search(states=[SessionState.PENDING])[: int(given.rate * 2)]
+    store.close()
+    ours, theirs = SPAWN.Pipe()
+    readers = SPAWN.Process(target=keep_open, args=(server.url, "/sessions", headers, theirs))
+    readers.start()
+    theirs.close()
+    ours.recv()
+    meanwhile = _while_written(server, [session.id for session in pending], given)
+    ours.send("stop")
+    refreshed: list[Refreshed | str] = ours.recv()
+    readers.join()
+    took = [1000 * took for one in refreshed if isinstance(one, Refreshed) for took in one.took_s]
+    if not took or isinstance(refreshed[0], str):
+        raise SystemExit(f"the pages failed: {refreshed[0]}")
+    return {
+        "refreshes_per_s": len(took) / given.seconds,
+        "median_ms": statistics.median(took),
+        "p95_ms": percentile(took, 95),
+        "worst_ms": max(took),
+        **meanwhile,
+    }
+
+
+def _while_written(server: Served, session_ids: list[str], given: argparse.Namespace) -> dict[str, float]:
+    """Change sessions for `--seconds`; return the server's CPU meanwhile, its memory and its first page's time."""
+    writer = SPAWN.Process(target=write, args=(server.database, session_ids, given.rate, given.seconds))
+    client, pages = Client(server.url), []
+    began, cpu = time.monotonic(), server.cpu_s()
+    writer.start()
+    while writer.is_alive():
+        pages.append(client.milliseconds(FIRST_PAGE, server.admin))
+        time.sleep(0.1)
+    share = (server.cpu_s() - cpu) / (time.monotonic() - began)
+    writer.join()
+    if writer.exitcode:
+        raise SystemExit("the writer failed")
+    return {"server_cpu": share, "memory_mib": server.memory_mib(), "first_page_ms": statistics.median(pages)}
 
 
 def percentile(values: Sequence[float], which: int) -> float:
@@ -300,10 +361,26 @@ def runs_of_live(server: Served, given: argparse.Namespace) -> dict[str, dict[st
     return {name: _of_runs(of_one) for name, of_one in figures.items()}
 
 
+def runs_of_pages(server: Served, given: argparse.Namespace) -> dict[str, dict[str, float]]:
+    kinds = {
+        "users": [server.user_browsers[n % USERS] for n in range(given.listeners)],
+        "administrators": [server.admin_browser] * given.listeners,
+    }
+    figures: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
+    for number in range(given.runs):
+        for name, headers in kinds.items():
+            figures[name].append(measured_pages(server, headers, given))
+        print(f"pages: run {number + 1} of {given.runs}", file=sys.stderr)
+    return {name: _of_runs(of_one) for name, of_one in figures.items()}
+
+
 def _of_runs(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the medians over the runs, the worst of worst values, and the sum of counts."""
     how = {"worst_ms": max, "received": sum, "lost": sum, "twice": sum, "cut_off": sum}
     return {name: how.get(name, statistics.median)([run[name] for run in figures]) for name in figures[0]}
+
+
+MEASURED = {"list": measured_lists, "live": runs_of_live, "pages": runs_of_pages}
 
 
 def table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
@@ -325,7 +402,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", choices=["list", "live"])
+    parser.add_argument("--only", choices=["list", "live", "pages"])
     parser.add_argument("--database", metavar="URL")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -337,10 +414,9 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="muster-bench-") as directory,
         served(Path(directory), given.database, given.sessions, given.ended) as server,
     ):
-        if given.only != "live":
-            result["list"] = measured_lists(server, given.runs)
-        if given.only != "list":
-            result["live"] = runs_of_live(server, given)
+        for name, measured in MEASURED.items():
+            if given.only in {None, name}:
+                result[name] = measured(server, given)
     if given.json:
         print(json.dumps(result, indent=2))
         return
@@ -349,6 +425,8 @@ def main() -> None:
         table(f"{given.sessions} sessions, and {given.ended} that ended: milliseconds", result["list"])
     if "live" in result:
         table(f"{given.listeners} listeners", result["live"])
+    if "pages" in result:
+        table(f"{given.listeners} open pages", result["pages"])
 
 
 if __name__ == "__main__":

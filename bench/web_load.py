@@ -14,6 +14,9 @@ from muster.store.store import Store
 
 _ID = re.compile(rb"^id: (\d+)\n", re.MULTILINE)
 _BUFFER = 4 << 20
+# As in muster/web/static/live.js.
+_MIN_INTERVAL_S = 1.0
+_PAUSE_FACTOR = 10
 _START_TOGETHER = 20
 
 
@@ -55,7 +58,13 @@ async def _listen(url: str, path: str, headers: Sequence[Mapping[str, str]], con
 
 
 async def _one(
-    url: str, path: str, headers: Mapping[str, str], note: Received, ready: asyncio.Semaphore, connected: asyncio.Event
+    url: str,
+    path: str,
+    headers: Mapping[str, str],
+    note: Received,
+    ready: asyncio.Semaphore,
+    connected: asyncio.Event,
+    changed: asyncio.Event | None = None,
 ) -> None:
     place = urlsplit(url)
     lines = [f"GET {path} HTTP/1.1", f"Host: {place.netloc}", *(f"{name}: {value}" for name, value in headers.items())]
@@ -75,8 +84,68 @@ async def _one(
         for number in map(int, _ID.findall(b"".join(whole))):
             note.twice += number in note.times
             note.times.setdefault(number, now)
+            if changed is not None:
+                changed.set()
     note.cut_off = True
     writer.close()
+
+
+@dataclass
+class Refreshed:
+    """The seconds that each refresh of one open page took."""
+
+    took_s: list[float] = field(default_factory=list)
+
+
+def keep_open(url: str, path: str, headers: Sequence[Mapping[str, str]], control: Connection) -> None:
+    """Open a page once for each of the headers, and refresh it as `static/live.js` does where each change is shown."""
+    asyncio.run(_keep_open(url, path, headers, control))
+
+
+async def _keep_open(url: str, path: str, headers: Sequence[Mapping[str, str]], control: Connection) -> None:
+    refreshed = [Refreshed() for _ in headers]
+    changes = [asyncio.Event() for _ in headers]
+    ready = asyncio.Semaphore(_START_TOGETHER)
+    connected: list[asyncio.Event] = [asyncio.Event() for _ in headers]
+    tasks = [
+        task
+        for given, mine, changed, event in zip(headers, refreshed, changes, connected, strict=True)
+        for task in (
+            asyncio.create_task(_one(url, "/live", given, Received(), ready, event, changed)),
+            asyncio.create_task(_refresh(url, path, given, changed, mine)),
+        )
+    ]
+    await asyncio.gather(*(event.wait() for event in connected))
+    control.send("ready")
+    await asyncio.to_thread(control.recv)
+    for task in tasks:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    failed = [str(result) for result in results if isinstance(result, Exception)]
+    control.send(failed or refreshed)
+
+
+async def _refresh(
+    url: str, path: str, headers: Mapping[str, str], changed: asyncio.Event, refreshed: Refreshed
+) -> None:
+    """Request the page's live part after changes: once a second at most, and with pauses of ten times its duration."""
+    place = urlsplit(url)
+    # The server closes what is idle for some seconds, also while a request is on its way.
+    sent = {**headers, "HX-Request": "true", "Connection": "close"}
+    lines = [f"GET {path} HTTP/1.1", f"Host: {place.netloc}", *(f"{name}: {value}" for name, value in sent.items())]
+    while True:
+        await changed.wait()
+        changed.clear()
+        began = time.monotonic()
+        reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=_BUFFER)
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        answer = await reader.read(-1)
+        writer.close()
+        took = time.monotonic() - began
+        if b" 200 " not in answer.split(b"\r\n")[0]:
+            raise ValueError(f"{path}: {answer[:300].decode(errors='replace')}")
+        refreshed.took_s.append(took)
+        await asyncio.sleep(max(_MIN_INTERVAL_S - took, _PAUSE_FACTOR * took))
 
 
 def write(database: str, session_ids: Sequence[str], per_second: float, seconds: float) -> None:

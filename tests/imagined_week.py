@@ -69,6 +69,9 @@ def _agent(name: str, gpus: int, rack: str, cpus: int, mem_gib: int) -> BusyAgen
         gpu_models=("NVIDIA H100 80GB HBM3",),
         rack=rack,
     )
+    report["disk"] |= {"total_bytes": 4 << 40, "free_bytes": 3 << 40}
+    for image in report["images"]:
+        image["size_bytes"] = 126_000_000
     for gpu in report["gpus"]:
         gpu["mem_bytes"] = 80 * GIB
     return BusyAgent(name, report, inventory)

@@ -59,6 +59,11 @@ def build(image: str) -> str:
     return done.stdout
 
 
+def requirement(image: str) -> str:
+    """Return the one Python package of an image of `images/`, with its version."""
+    return (ROOT / "images" / image / "requirements.txt").read_text().strip()
+
+
 def catalog(*images: str) -> str:
     """Return the text of a catalog with these images of `images/`."""
     entries = [yaml.safe_load((ROOT / "images" / image / "image.yml").read_text()) for image in images]

@@ -78,6 +78,11 @@ def _cluster_pages(browser: Browser, server: Server, directory: Path) -> None:
 
 def _launch_page(page: Page, file: Path) -> None:
     page.goto("/launch")
+    # Fields that few people use are folded away.
+    for field in ("resource_group", "cluster_mode"):
+        page.locator("details", has=page.locator(f"#f-{field}")).evaluate_all(
+            "parts => parts.forEach(part => { part.open = true; })"
+        )
     page.locator("#f-resource_group").fill("gpu")
     page.locator("#f-cluster_mode").select_option("multi-node")
     page.locator("#f-command").fill("torchrun train.py")
@@ -145,7 +150,7 @@ def _imagined_cluster() -> Iterator[Server]:
         node = ControlNode(directory / "node", f"e2e-{secrets.token_hex(4)}", {"unworked_after_s": 1e9})
         (node.directory / "state").mkdir(mode=0o700)
         live_through(node.directory / "state")
-        (node.directory / "images.yml").write_text(yaml.safe_dump({"images": _CATALOG}))
+        (node.directory / "images.yml").write_text(yaml.safe_dump({"images": _CATALOG}, sort_keys=False))
         # What waits is what the queue's page is about.
         for arguments in (
             ("--name", "sweep", "--array", "0-19", "--cpu", "8", "--gpu", "9"),

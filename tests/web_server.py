@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.certificate import Certificate
 from tests.control_node import ControlNode
 from tests.forked_cli import Done, ForkedMuster, run_forked
 
@@ -20,6 +22,7 @@ class Server:
     url: str
     directory: Path
     node: ControlNode
+    trust: ssl.SSLContext | bool = True
 
     def token(self, user: str, scope: str = "user", name: str = "") -> str:
         """Make a token, by a new name if none is given: servers of one node share its tokens."""
@@ -27,7 +30,8 @@ class Server:
         return self.node.run("token", "create", name, "--user", user, "--scope", scope, "--quiet").out.strip()
 
     def client(self, token: str) -> httpx.Client:
-        return httpx.Client(base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=120)
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=120, verify=self.trust)
 
     def remote(self, token: str, *arguments: str) -> Done:
         """Run a command on a machine that has a token but neither settings nor a database."""
@@ -44,16 +48,24 @@ def free_port() -> int:
 
 
 @contextmanager
-def web_server(node: ControlNode, directory: Path, *arguments: str, port: int | None = None) -> Iterator[Server]:
-    """Serve `muster web` of the node on this port, or on any free one. It must end well."""
+def web_server(
+    node: ControlNode,
+    directory: Path,
+    *arguments: str,
+    port: int | None = None,
+    certificate: Certificate | None = None,
+) -> Iterator[Server]:
+    """Serve `muster web` of the node on this port, or on any free one; with a certificate, by TLS. It must end well."""
     port = port or free_port()
     log_path = directory / "web.log"
-    process = ForkedMuster(("web", "--port", str(port), *arguments), node.environment, log_path)
-    server = Server(f"http://127.0.0.1:{port}", directory, node)
+    tls = certificate.options if certificate else ()
+    process = ForkedMuster(("web", "--port", str(port), *tls, *arguments), node.environment, log_path)
+    scheme, trust = ("https", certificate.trust()) if certificate else ("http", True)
+    server = Server(f"{scheme}://127.0.0.1:{port}", directory, node, trust)
     deadline = time.monotonic() + 120
     while True:
         try:
-            assert httpx.get(f"{server.url}/readyz").status_code == 200
+            assert httpx.get(f"{server.url}/readyz", verify=trust).status_code == 200
             break
         except httpx.TransportError:
             assert process.poll() is None, log_path.read_text()

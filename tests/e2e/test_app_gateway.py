@@ -1,27 +1,18 @@
 """A session's app in a browser, through the real server, ssh and container."""
 
 import json
-import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 
 import httpx
 import pytest
-from websockets.sync.client import connect
 
+from tests.app_browser import AppBrowser, SignedIn, entered, signed_in
 from tests.control_node import ControlNode
 from tests.e2e.browser_app import SPEC, app_ports
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 from tests.web_server import Server, web_server
-
-PATIENCE_S = 120
-
-
-class SignedIn(httpx.Client):
-    """A browser's client; `token` is what its user signed in with."""
-
-    token = ""
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +27,6 @@ def ada(server: Server) -> Iterator[SignedIn]:
         yield client
 
 
-def signed_in(server: Server, user: str) -> SignedIn:
-    client = SignedIn(base_url=server.url, timeout=PATIENCE_S)
-    client.token = server.token(user)
-    client.post("/sign-in", data={"token": client.token})
-    found = re.search(r'X-CSRF-Token": "([0-9a-f]{64})"', client.get("/sessions").text)
-    assert found
-    client.headers["X-CSRF-Token"] = found[1]
-    return client
-
-
 def running(server: Server, client: SignedIn, name: str) -> str:
     """Return the name of the user's session, once its app serves."""
     with server.client(client.token) as api:
@@ -55,15 +36,9 @@ def running(server: Server, client: SignedIn, name: str) -> str:
     return name
 
 
-def entered(client: SignedIn, session: str) -> httpx.Client:
-    """Return the app's own client, past its login page."""
-    opened = client.post(f"/sessions/{session}/apps/page/open")
-    assert opened.status_code == 200, opened.text
-    url = httpx.URL(opened.headers["refresh"].removeprefix("0; url="))
-    app = httpx.Client(base_url=f"http://{url.netloc.decode()}", timeout=PATIENCE_S, follow_redirects=True)
-    app.get(url, follow_redirects=False)
-    # The cookies that the browser sends along, since it is the same host.
-    app.cookies.set("muster", client.cookies["muster"])
+def at_work(client: SignedIn, session: str) -> AppBrowser:
+    """Return a browser in the session's app, before its login page, once the app serves."""
+    app = entered(client, session, "page")
     answer = eventually(lambda: app.get("/headers"), lambda answer: answer.status_code != 502)
     assert answer.status_code == 200, answer.text
     return app
@@ -71,7 +46,7 @@ def entered(client: SignedIn, session: str) -> httpx.Client:
 
 def test_an_app_serves_a_browser_at_an_origin_of_its_own(server, ada):
     name = running(server, ada, "with-app")
-    with closing(entered(ada, name)) as app:
+    with closing(at_work(ada, name)) as app:
         assert app.get("/page").status_code == 403
         again = ada.post(f"/sessions/{name}/apps/page/open").headers["refresh"].removeprefix("0; url=")
         page = app.get(again)
@@ -83,10 +58,7 @@ def test_an_app_serves_a_browser_at_an_origin_of_its_own(server, ada):
         assert f"host: 127.0.0.1:{app.base_url.port}\n" in received
         size = 20 << 20
         assert app.post("/upload", content=b"x" * size).text == str(size)
-        cookie = "; ".join(f"{one.name}={one.value}" for one in app.cookies.jar)
-        origin = str(app.base_url).rstrip("/")
-        url = f"{origin.replace('http', 'ws')}/ws"
-        with connect(url, additional_headers={"Cookie": cookie, "Origin": origin}) as websocket:
+        with app.websocket("/ws") as websocket:
             websocket.send("hello")
             assert websocket.recv(PATIENCE_S) == "hello from main1"
         app.cookies.clear()
@@ -95,7 +67,7 @@ def test_an_app_serves_a_browser_at_an_origin_of_its_own(server, ada):
 
 def test_nobody_opens_anothers_app_and_nobody_on_the_machine_has_its_token(server, ada):
     name = running(server, ada, "hers-alone")
-    with closing(signed_in(server, "eve")) as eve, closing(entered(ada, name)) as app:
+    with closing(signed_in(server, "eve")) as eve, closing(at_work(ada, name)) as app:
         refused = eve.post(f"/sessions/{name}/apps/page/open")
         assert (refused.status_code, "there is no session" in refused.text) == (404, True)
         app.cookies = {"muster": eve.cookies["muster"]}
@@ -122,7 +94,7 @@ def test_an_app_that_serves_nothing_and_a_missing_one_are_reported(server, ada):
 
 def test_an_app_is_over_when_its_session_is(server, ada):
     name = running(server, ada, "ends-soon")
-    with closing(entered(ada, name)) as app:
+    with closing(at_work(ada, name)) as app:
         assert tunnels()
         with server.client(ada.token) as api:
             api.delete(f"/sessions/{name}")

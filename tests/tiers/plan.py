@@ -46,7 +46,11 @@ MODULES = Tier(
     niceness=USES_ENGINE,
 )
 # Their image is made from those that the end-to-end tests make, so they come before these.
-TOOLS = Tier("recipes for MPI and parallel shells", ("engine", "tests/frameworks/test_tools.py"), niceness=USES_ENGINE)
+TOOLS = Tier(
+    "recipes for MPI and parallel shells, and apps for a browser",
+    ("engine", "tests/frameworks/test_tools.py", "tests/frameworks/test_apps.py"),
+    niceness=USES_ENGINE,
+)
 END_TO_END = Tier("end to end", ("engine", "--numprocesses=2", "--dist=loadfile", "tests/e2e"), niceness=USES_ENGINE)
 ROLES = Tier("roles, by molecule", ("molecule",), niceness=USES_ENGINE)
 FRESH_MACHINE = Tier("a fresh machine", ("engine", "tests/fresh_machine"), niceness=USES_ENGINE)

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import select
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.certificate import make_certificate
 from tests.control_node import SMALL, ControlNode
 from tests.forked_cli import ForkedMuster
 from tests.modules.agent_code import ROOT
@@ -133,18 +133,13 @@ def test_its_process_has_no_rights(server, tmp_path):
 
 
 def test_it_serves_by_tls_with_a_key_that_it_may_not_read(node, tmp_path):
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=localhost", "-days", "1"]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
-    subprocess.run([*command, *names], check=True, capture_output=True)
-    assert key.stat().st_mode & 0o077 == 0
-    options = ("--tls-cert", str(certificate), "--tls-key", str(key))
-    trusted = ssl.create_default_context(cafile=str(certificate))
-    broker = ForkedMuster(("web", "--port", "0", *options), node.environment, tmp_path / "web.log")
+    certificate = make_certificate(tmp_path)
+    assert certificate.key.stat().st_mode & 0o077 == 0
+    broker = ForkedMuster(("web", "--port", "0", *certificate.options), node.environment, tmp_path / "web.log")
     while "serving at" not in (tmp_path / "web.log").read_text():
         assert broker.poll() is None
     (url,) = re.findall(r"serving at (https://127\.0\.0\.1:\d+)", (tmp_path / "web.log").read_text())
-    assert httpx.get(f"{url}/healthz", verify=trusted).status_code == 200
+    assert httpx.get(f"{url}/healthz", verify=certificate.trust()).status_code == 200
     broker.terminate()
     assert broker.wait() == 0
 

@@ -2,6 +2,10 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from muster.contract.report import report_from_agent
+from muster.core.agents.agent import Agent
 from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError
@@ -111,11 +116,16 @@ def test_metrics_count_the_queue_the_sessions_and_the_slots(caller, service, pro
     assert measured(prometheus)["muster_submitted_total"] == "2.0"
 
 
-def test_metrics_name_sick_gpus_and_the_symptoms(service, prometheus):
+def with_sick_gpus() -> Agent:
+    """Return an agent with a GPU in quarantine, one with a warning and a healthy one."""
     report, inventory = host_of("a1", gpus=3)
     report["gpu_health"][0] |= {"xids": [{"number": 79, "sequence": 3}], "recovery": "reset"}
     report["gpu_health"][1]["throttled"] = ["heat"]
-    service.store.save_agents([observed("a1", report, inventory)])
+    return observed("a1", report, inventory)
+
+
+def test_metrics_name_sick_gpus_and_the_symptoms(service, prometheus):
+    service.store.save_agents([with_sick_gpus()])
     sick = {name: value for name, value in measured(prometheus).items() if name.startswith("muster_gpu_")}
     assert sick == {
         'muster_gpu_quarantined{agent="a1",gpu="GPU-a1-0",symptom="recovery"}': "1.0",
@@ -152,14 +162,47 @@ def test_metrics_tell_of_launches_hosts_and_requests(caller, service, prometheus
     assert measured(prometheus)['muster_http_requests_total{method="other",status="405"}'] == "1.0"
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are(service, prometheus):
-    service.store.save_agents([make_agent("a1")])
-    named = {name.partition("{")[0] for name in measured(prometheus)}
+def dashboards_queries() -> list[str]:
     dashboard = json.loads((ROOT / "docs" / "grafana" / "muster.json").read_text())
-    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
-    asked = {name for query in queries for name in re.findall(r"\bmuster_[a-z_]+", query)}
+    return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are_and_for_all_of_them(service, prometheus):
+    service.store.save_agents([with_sick_gpus()])
+    named = {name.partition("{")[0] for name in measured(prometheus)}
+    asked = {name for query in dashboards_queries() for name in re.findall(r"\bmuster_[a-z_]+", query)}
     assert asked
     assert asked <= named
+    families = {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in named if name.startswith("muster_")}
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} == families
+
+
+@pytest.fixture(scope="module")
+def promtool() -> Callable[..., None]:
+    """Return a function that has Prometheus' own linter check something, and find nothing."""
+    program = shutil.which("promtool") or shutil.which("promtool", path=Path(sys.prefix, "promtool"))
+    assert program, "there is no promtool; `./dev unit` fetches it"
+
+    def check(*arguments: str, text: str = "") -> None:
+        done = subprocess.run([program, "check", *arguments], input=text, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+    return check
+
+
+def test_prometheus_own_linter_finds_nothing_in_the_metrics(service, prometheus, promtool):
+    service.store.save_agents([with_sick_gpus()])
+    measured(prometheus)
+    text = prometheus.get("/metrics").text
+    assert "muster_gpu_quarantined{" in text
+    promtool("metrics", text=text)
+
+
+def test_prometheus_understands_the_dashboards_queries(promtool, tmp_path):
+    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(dashboards_queries())]
+    file = tmp_path / "rules.yml"
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    promtool("rules", str(file))
 
 
 @pytest.mark.parametrize(
