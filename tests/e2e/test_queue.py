@@ -5,6 +5,7 @@ from pathlib import Path
 import docker
 import pytest
 
+from muster.core.spec.mounts import HOME
 from tests.control_node import SMALL, ControlNode
 from tests.forked_cli import ForkedMuster
 from tests.waiting import eventually
@@ -61,7 +62,7 @@ def test_a_batch_session_fails_with_its_command(node):
     assert (session["state"], session["result"], session["exit_code"]) == ("TERMINATED", "FAILURE", 3)
     assert session["kernels"][0]["exit_code"] == 3
     assert "exit code 3 in main1" in session["reason"]
-    assert node.run("logs", "bad").out == "/home/work\n"
+    assert node.run("logs", "bad").out == f"{HOME}\n"
 
 
 def test_a_command_on_all_kernels_ends_when_all_have_ended(node):

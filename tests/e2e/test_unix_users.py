@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from muster.core.spec.mounts import HOME
 from tests.control_node import SMALL, ControlNode
 from tests.forked_cli import Done
 from tests.forked_on_path import muster_on_path
@@ -70,7 +71,7 @@ def test_a_day_of_work_without_a_token(muster, login, node, socket_path, monkeyp
     image = f"{login}/{IMAGE_TAG}"
     muster("folder", "create", "results")
     muster("secret", "set", "api-key", stdin="hush")
-    serve = f"echo begun; exec {RUNTIME}/bin/busybox httpd -f -p 127.0.0.1:8000 -h /home/work"
+    serve = f"echo begun; exec {RUNTIME}/bin/busybox httpd -f -p 127.0.0.1:8000 -h {HOME}"
     asked = ("--cluster-size", "2", "-v", "results", "--secret", "api-key", "--publish", "web=8000", "-c", serve)
     submitted = muster("submit", *SMALL, "--name", "desk", *asked, "--json").json()[0]
     assert submitted["owner"] == login

@@ -88,7 +88,7 @@ bool state_reserve(struct state *state, struct process *process, unsigned device
     uint64_t total = state->devices[device].mem_bytes;
     if (bytes > total)
         return false;
-    /* Whoever adds last sees what all others added, so that the sum never passes the total unseen. */
+    /* The last to add sees what all others have added, so that the sum never passes the total unseen. */
     process->used_bytes[device] += bytes;
     if (sum_used(state, device) <= total && keeps_limits(state, process, device))
         return true;

@@ -4,18 +4,20 @@ from collections.abc import Iterator
 
 import pytest
 
+from muster.core.spec.mounts import HOME
 from tests import recipes
 from tests.frameworks import walks
 from tests.frameworks.browser_apps import BrowserApps, browser_apps
 
+RUNS = f"{HOME}/runs"
 # A run as a training program logs it, before TensorBoard starts.
 _WRITE = (
-    "python3 -c \"from tensorboard.summary import Writer; w = Writer('/home/work/runs/first');"
+    f"python3 -c \"from tensorboard.summary import Writer; w = Writer('{RUNS}/first');"
     " [w.add_scalar('loss', 1 / 2**step, step) for step in range(3)]; w.close()\""
 )
 SPECS = {
     "ttyd": {},
-    "tensorboard": {"bootstrap": _WRITE, "env": {"MUSTER_TENSORBOARD_LOGDIR": "/home/work/runs"}},
+    "tensorboard": {"bootstrap": _WRITE, "env": {"MUSTER_TENSORBOARD_LOGDIR": RUNS}},
     "jupyterlab": {},
 }
 

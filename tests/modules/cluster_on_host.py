@@ -17,6 +17,7 @@ from ansible.module_utils.testing import patch_module_args
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from muster.core.spec.mounts import HOME
 from tests.modules.agent_code import (
     ROOT,
     agent_converge,
@@ -31,7 +32,7 @@ from tests.waiting import eventually
 
 RUNTIME = Path(agent_names.RUNTIME_PATH)
 IMAGE = f"modtest-busybox:{os.getpid()}"
-USER: dict[str, Any] = {"name": "work", "uid": 1000, "gid": 1000, "home": "/home/work"}
+USER: dict[str, Any] = {"name": "work", "uid": 1000, "gid": 1000, "home": HOME}
 SSHD_CONFIG = """\
 Port 2200
 HostKey /run/muster/id_ed25519

@@ -6,14 +6,15 @@ import tarfile
 
 import pytest
 
+from muster.core.spec.mounts import HOME
 from tests.modules.agent_code import engine_api, layer_files
 from tests.modules.cluster_on_host import IMAGE, session
 
-SHOW = """
+SHOW = f"""
 stat -c '%n %F %a %u %g %N' / /etc /etc/* /etc/ssh/* /etc/profile.d/* /run /home /home/*
-stat -c '%n %F %a %u %g %N' /home/work/.ssh /home/work/.ssh/*
+stat -c '%n %F %a %u %g %N' {HOME}/.ssh {HOME}/.ssh/*
 cat /etc/passwd /etc/group /etc/ssh/ssh_config
-touch /home/work/mine
+touch {HOME}/mine
 """
 
 
@@ -30,8 +31,8 @@ IMAGES = {
         entry("etc/profile.d", mode=0o2755, gid=8),
         entry("etc/passwd", tarfile.SYMTYPE, link="/elsewhere"),
         entry("home", mode=0o1777, gid=9),
-        entry("home/work", mode=0o700, uid=5),
-        entry("home/work/.ssh", mode=0o750, uid=5),
+        entry(HOME[1:], mode=0o700, uid=5),
+        entry(f"{HOME[1:]}/.ssh", mode=0o750, uid=5),
     ],
     "links": [
         entry("var"),
