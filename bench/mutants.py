@@ -175,6 +175,10 @@ LIMITS_READ = (
 # By file and changed line: why no test could notice the change.
 EQUIVALENT = {
     ("allocations.c", "if (allocations->count * 4 <= allocations->room * 3)"): "the table grows one entry later",
+    (
+        "cuda_pool.c",
+        "uint64_t bytes = charge_size(request->bytes), block = (bytes + POOL_BLOCK + 1) / POOL_BLOCK * POOL_BLOCK;",
+    ): "what the pool does not take of a reservation is released",
     ("cuda_pool.c", "if (block > bytes && usage_reserve(gpu, block) == USAGE_GRANTED)"): "both reserve the same",
     ("lease_table.c", "table->changes--;"): "the number is only compared with an earlier one",
     (

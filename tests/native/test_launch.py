@@ -159,7 +159,7 @@ def test_best_effort_runs_while_guaranteed_containers_do_not(containers, fake_dr
     clock.output(rest)
 
 
-@pytest.mark.parametrize("way", ["graph", "kernel", "nodes"])
+@pytest.mark.parametrize("way", ["graph", "kernel", "ex", "cooperative", "multi_device", "grid_async", "nodes"])
 def test_a_launch_takes_its_turn_on_the_gpu_where_it_runs(containers, fake_driver, clock, way):
     """Under the context of a GPU that is not limited, a hard tenth of another one once gave nearly all of it."""
     uuid = fake_driver.uuids()[0]

@@ -105,9 +105,11 @@ def test_a_device_or_a_context_that_is_not_there_is_the_drivers_to_refuse(attack
     told, _ = attack("""
         ok(cuda.cuInit(0))
         made, address = c_void_p(), c_uint64()
-        tell([cuda.cuDevicePrimaryCtxRetain(byref(made), 7), cuda.cuMemAlloc_v2(byref(address), c_size_t(MIB))])
+        free, total = c_uint(7), c_uint(7)
+        tell([cuda.cuDevicePrimaryCtxRetain(byref(made), 7), cuda.cuMemAlloc_v2(byref(address), c_size_t(MIB)),
+              cuda.cuMemGetInfo(byref(free), byref(total)), free.value, total.value])
     """)
-    assert told == "[101, 201]"
+    assert told == "[101, 201, 201, 7, 7]"
 
 
 def test_memory_of_the_host_is_not_charged(attack):
