@@ -42,11 +42,11 @@ def test_directories_on_the_way_are_made_like_the_images(tmp_path):
 
 
 def test_directories_of_the_archive_get_its_modes_also_those_that_the_engine_has_made(tmp_path):
-    (tmp_path / "home/work").mkdir(parents=True)
-    archive = packed(home__work=None, home__work__ssh=None, home__work__ssh__key=("/run/key",))
+    (tmp_path / "home/ada").mkdir(parents=True)
+    archive = packed(home__ada=None, home__ada__ssh=None, home__ada__ssh__key=("/run/key",))
     assert layer_files.unpack(archive, tmp_path, {"/home": PLAIN})
-    assert (mode(tmp_path / "home/work"), mode(tmp_path / "home/work/ssh")) == (0o710, 0o710)
-    assert (tmp_path / "home/work/ssh/key").readlink().as_posix() == "/run/key"
+    assert (mode(tmp_path / "home/ada"), mode(tmp_path / "home/ada/ssh")) == (0o710, 0o710)
+    assert (tmp_path / "home/ada/ssh/key").readlink().as_posix() == "/run/key"
 
 
 @pytest.mark.parametrize("name", ["var__file", "etc__odd__file", "..__file", "etc__..__file", "etc__.."])
