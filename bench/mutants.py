@@ -3,83 +3,26 @@
     .venv/bin/python -m bench.mutants [--count 60] [--seed 1] [--only cuda_vmm.c] [--named | --drawn] [--list]
 
 A mutant negates one condition, drops one call, or swaps an operator or a constant of native/*.c. Besides those that the
-seed draws from all files there are NAMED ones, which once survived. Each is built in a scratch directory, and the tests
-that concern its file run there until one fails, then all other tests of the libraries. A mutant that no test notices
-has survived, and is printed as it is found. The score is the part that was caught; mutants that do not compile are left
-out of it. EQUIVALENT ones, which no test could notice, are neither made nor counted. The exit status is 1 below
---target.
+seed draws from all files there are NAMED ones, which once survived. Each is built in a scratch directory, where those
+tests run that reach its line, until one fails. A mutant that no test notices has survived. Each verdict is printed as
+it is found. The score is the part that was caught; mutants that do not compile are left out of it. EQUIVALENT ones,
+which no test could notice, are neither made nor counted. The exit status is 1 below --target.
 """
 
 import argparse
+import math
 import os
 import random
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[1]
-LIMIT_S = 240
+import pytest
 
-MEMORY = ("test_memory.py", "test_ways_around.py", "test_kept_memory.py", "test_usage.py")
-LEASES = (
-    "test_lease_table.py",
-    "test_lease_turn.py",
-    "test_lease_best_effort.py",
-    "test_lease.py",
-    "test_lease_classes.py",
-)
-LAUNCHES = ("test_launch.py", *LEASES)
-TESTS = {
-    "allocations.c": MEMORY,
-    "canary.c": ("test_canary.py",),
-    "charge.c": MEMORY,
-    "cuda_array.c": MEMORY,
-    "cuda_bindings.c": ("test_kept_memory.py",),
-    "cuda_capture.c": ("test_launch.py",),
-    "cuda_context.c": MEMORY,
-    "cuda_device.c": ("test_memory.py", "test_ways_around.py", "test_launch.py"),
-    "cuda_graph_memory.c": ("test_memory.py", "test_launch.py"),
-    "cuda_launch.c": ("test_launch.py",),
-    "cuda_lookup.c": ("test_lookup.py", "test_launch.py"),
-    "cuda_memory.c": MEMORY,
-    "cuda_pool.c": MEMORY,
-    "cuda_vmm.c": ("test_kept_memory.py", "test_memory.py", "test_ways_around.py"),
-    "hooks.c": ("test_lookup.py",),
-    "lease.c": LAUNCHES,
-    "lease_file.c": ("test_lease.py",),
-    "lease_table.c": LEASES,
-    "lease_turn.c": LEASES,
-    "limits.c": ("test_memory.py", "test_canary.py", "test_nvml.py"),
-    "nvml_processes.c": ("test_nvml.py",),
-    "nvml_proxy.c": ("test_nvml.py",),
-    "pools.c": MEMORY,
-    "process.c": ("test_usage.py", "test_lease.py"),
-    "real.c": ("test_lookup.py",),
-    "shares.c": ("test_kept_memory.py",),
-    "usage.c": ("test_usage.py", "test_memory.py", "test_nvml.py"),
-}
-# These run nothing of the libraries.
-OF_THE_FAKE = {"test_driver_limits.py", "test_fake_driver.py", "test_fake_nvml.py", "test_mig_geometry.py"}
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one line of a file, or of a text that is there once."""
-
-    file: str
-    line: int
-    before: str
-    after: str
-
-    def __str__(self) -> str:
-        return f"native/{self.file}:{self.line}\n    - {self.before.strip()}\n    + {self.after.strip()}"
-
+from bench.mutant_tests import REPOSITORY, Mutant, Scratch, Trial
 
 # --- what once survived: (what it does, file, text, the text in its place) ---
 
@@ -169,9 +112,6 @@ SKIPPED = re.compile(
     r"^\s*(?://|/\*|\*|#|static_assert|fprintf|free\(|close\(|munmap|nanosleep|"
     r"pthread_(?:detach|sigmask|mutex_lock|setcancelstate)|sigfillset|(?:vmm|pools)_lock)|\\$"
 )
-LIMITS_READ = (
-    "while (length < room && ((got = read(file, text + length, room + length)) > 0 || (got < 0 && errno == EINTR)))"
-)
 # By file and changed line: why no test could notice the change.
 EQUIVALENT = {
     ("allocations.c", "if (allocations->count * 4 <= allocations->room * 3)"): "the table grows one entry later",
@@ -187,9 +127,16 @@ EQUIVALENT = {
     ): "it sets what is there already",
     ("lease_turn.c", "return idle_at <= next ? idle_at : next;"): "both are the same",
     ("lease_turn.c", "lease->credits_given += credits - (left >= 0 ? left : 0);"): "it subtracts 0",
-    ("limits.c", LIMITS_READ): "a file is read at once",
+    (
+        "limits.c",
+        "while (length < room && (got = read(file, text + length, room + length)) > 0)",
+    ): "a file is read at once",
     ("lease_turn.c", "return late && now - WATCH < next ? now + WATCH : next;"): "it looks at the table once more",
     ("pools.c", "if (bytes <= pool->charged)"): "nothing is released if both are the same",
+    (
+        "usage.c",
+        "table->total[gpu] -= given <= table->total[gpu] ? given : table->total[gpu];",
+    ): "both are the same",
     ("usage.c", "for (uint32_t i = 0; i <= table->slots_used; i++) {"): "the slot after the last one is free",
 }
 
@@ -239,138 +186,9 @@ def named_mutants(native: Path) -> list[Mutant]:
 
 def drawn_mutants(native: Path, count: int, seed: int, only: str | None) -> list[Mutant]:
     """Return mutants of all files, as many of each as there is code in it."""
-    unknown = {path.name for path in native.glob("*.c")} ^ set(TESTS)
-    if unknown:
-        sys.exit(f"mutants: native/{min(unknown)}: TESTS and the folder differ; say which tests concern it")
-    files = [only] if only else sorted(TESTS)
-    everything = [mutant for file in files for mutant in mutants_of(native / file)]
+    files = [native / only] if only else sorted(native.glob("*.c"))
+    everything = [mutant for path in files for mutant in mutants_of(path)]
     return random.Random(seed).sample(everything, min(count, len(everything)))
-
-
-# --- a scratch copy, in which mutants are built and tested ---
-
-# Remembers what gcc made of the same input, so that a mutant costs the compilation of one file.
-COMPILER = """#!{python}
-import hashlib, os, shutil, subprocess, sys
-words = sys.argv[1:]
-def real(*more):
-    return subprocess.run(["{gcc}", *more])
-out = words[words.index("-o") + 1] if "-o" in words else None
-if out is None:
-    sys.exit(real(*words).returncode)
-rest = [word for at, word in enumerate(words) if word != "-o" and (not at or words[at - 1] != "-o")]
-key = hashlib.sha256("\\0".join(rest).encode())
-sources = [word for word in rest if word.endswith(".c")]
-if sources:
-    flags = [word for word in rest if word.startswith(("-D", "-I", "-std", "-O", "-f"))]
-    include = [word for at, word in enumerate(rest) if word == "-include" or (at and rest[at - 1] == "-include")]
-    key.update(subprocess.run(["{gcc}", "-E", *flags, *include, *sources], capture_output=True).stdout)
-for word in rest:
-    if not word.endswith(".c") and not word.startswith("-") and os.path.isfile(word) and word != "/dev/null":
-        key.update(open(word, "rb").read())
-kept = os.path.join("{cache}", key.hexdigest())
-if not os.path.exists(kept):
-    status = real(*words).returncode
-    if status:
-        sys.exit(status)
-    shutil.copy2(out, kept + str(os.getpid()))
-    os.replace(kept + str(os.getpid()), kept)
-else:
-    shutil.copy2(kept, out)
-"""
-
-
-@dataclass(frozen=True)
-class Scratch:
-    directory: Path
-
-    @property
-    def native(self) -> Path:
-        return self.directory / "native"
-
-    def prepare(self) -> None:
-        for name in ("native", "tests/native", "tests/fake_driver"):
-            shutil.copytree(REPOSITORY / name, self.directory / name, ignore=shutil.ignore_patterns("__pycache__"))
-        # What these tests have of others, without the setting up of all tests.
-        there = {"native", "tests", "fake_driver", "conftest.py", "__pycache__"}
-        for folder in ("", "tests"):
-            for path in (REPOSITORY / folder).iterdir():
-                if path.name not in there and not path.name.startswith("."):
-                    (self.directory / folder / path.name).symlink_to(path)
-        (self.directory / "tests/pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
-        # A mutant may leave something unused; that is no reason not to try it.
-        for path in (self.native / "Makefile", *(self.directory / "tests/native").glob("*.py")):
-            path.write_text(path.read_text().replace('"-Werror", ', "").replace(" -Werror", ""))
-        tools, cache = self.directory / "tools", self.directory / "cache"
-        for made in (tools, cache):
-            made.mkdir()
-        compiler = tools / "gcc"
-        compiler.write_text(COMPILER.format(python=sys.executable, gcc=shutil.which("gcc"), cache=cache))
-        compiler.chmod(0o755)
-
-    def run(self, test: str) -> subprocess.CompletedProcess[str] | None:
-        """Run one file of tests up to the first that fails; None: it did not end in time."""
-        path = f"{self.directory / 'tools'}:{os.environ['PATH']}"
-        words = ["-q", "-x", "-k", "not sanitized and not race", f"--basetemp={self.directory / 'tmp'}"]
-        command = [sys.executable, "-m", "pytest", "-c", "tests/pytest.ini", "--rootdir=.", *words]
-        process = subprocess.Popen(
-            [*command, f"tests/native/{test}"],
-            cwd=self.directory,
-            env={**os.environ, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(self.directory)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=LIMIT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.communicate()
-            return None
-        return subprocess.CompletedProcess(command, process.returncode, output)
-
-    def verdict(self, mutant: Mutant) -> str:
-        """Return `caught by TEST`, `survived` or `does not compile`."""
-        path = self.native / mutant.file
-        original = path.read_text()
-        if "\n" in mutant.before or mutant.before not in original.splitlines():
-            changed = original.replace(mutant.before, mutant.after, 1)
-        else:
-            lines = original.split("\n")
-            lines[mutant.line - 1] = mutant.after
-            changed = "\n".join(lines)
-        concerned = TESTS[mutant.file]
-        for test in (*concerned, *self.others(concerned)):
-            path.write_text(changed)
-            done = self.run(test)
-            path.write_text(original)
-            if done is not None and done.returncode == 0:
-                continue
-            if done is not None and done.returncode > 1:
-                sys.exit(f"mutants: pytest ended with {done.returncode}\n{done.stdout}")
-            if done is not None and re.search(r"CalledProcessError: Command.*'(?:make|gcc)'", done.stdout):
-                return "does not compile"
-            if test not in concerned:
-                self.check_unchanged(test)
-            if done is None:
-                return f"caught by {test}, which did not end"
-            if done.returncode < 0:
-                return f"caught by {test}, which crashed"
-            failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", done.stdout, re.MULTILINE)
-            return f"caught by {failed[1] if failed else test}"
-        return "survived"
-
-    def others(self, concerned: tuple[str, ...]) -> list[str]:
-        """Return the names of all other tests that run something of the libraries."""
-        names = {path.name for path in (self.directory / "tests/native").glob("test_*.py")}
-        return sorted(names - OF_THE_FAKE - set(concerned))
-
-    def check_unchanged(self, test: str) -> None:
-        """End the program if a test fails without a mutation."""
-        done = self.run(test)
-        if done is None or done.returncode != 0:
-            sys.exit(f"mutants: {test} fails without a mutation\n{done.stdout if done else 'it does not end'}")
 
 
 def main() -> int:
@@ -378,10 +196,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=60, help="how many to draw beside the named ones")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=sorted(TESTS), metavar="FILE", help="draw from this file alone")
+    parser.add_argument("--only", metavar="FILE", help="draw from this file alone")
     parser.add_argument("--named", action="store_true", help="only the named ones")
     parser.add_argument("--drawn", action="store_true", help="only those that the seed draws")
     parser.add_argument("--list", action="store_true", help="print the mutants and try none")
+    parser.add_argument(
+        "--within", type=float, default=math.inf, metavar="S", help="try each with tests of so many seconds at most"
+    )
     parser.add_argument("--target", type=float, default=0.95)
     options = parser.parse_args()
     native = REPOSITORY / "native"
@@ -391,17 +212,22 @@ def main() -> int:
     if options.list:
         print("\n".join(map(str, mutants)))
         return 0
-    began, verdicts = time.monotonic(), []
+    began = time.monotonic()
+    verdicts: list[str] = []
+
+    def report(mutant: Mutant, verdict: str) -> None:
+        verdicts.append(verdict)
+        print(f"{len(verdicts)}/{len(mutants)} {verdict}: {mutant}", flush=True)
+
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         scratch = Scratch(Path(folder))
         scratch.prepare()
-        for test in sorted({test for mutant in mutants for test in TESTS[mutant.file]}):
-            scratch.check_unchanged(test)
-        for number, mutant in enumerate(mutants, 1):
-            verdicts.append(scratch.verdict(mutant))
-            print(f"{number}/{len(mutants)} {verdicts[-1]}: {mutant}", flush=True)
+        os.chdir(folder)
+        sys.path.insert(0, folder)
+        words = ["-q", "-s", "-c", "tests/pytest.ini", "--rootdir=.", f"--basetemp={folder}/tmp", "tests/native"]
+        pytest.main(words, plugins=[Trial(scratch, mutants, options.within, report)])
     tried = [verdict for verdict in verdicts if verdict != "does not compile"]
-    caught = len(tried) - tried.count("survived")
+    caught = sum(verdict.startswith("caught") for verdict in tried)
     print(
         f"{caught} of {len(tried)} mutants caught: {caught / max(len(tried), 1):.1%} "
         f"({len(verdicts) - len(tried)} do not compile; seed {options.seed}; {time.monotonic() - began:.0f} s)"

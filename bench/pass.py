@@ -11,7 +11,8 @@ the real engine. There are no containers, since their time is the engine's (benc
 - idle: a pass that visits one agent while N others have nothing to do, as a daemon makes it that has made one before;
   and the time of the first decision, which reads all agents.
 
-The stand-ins share this machine's cores with the control node: `touched` and `observed` include the agents' own work.
+The stand-ins share this machine's cores with the control node, so the seconds of `touched` and `observed` include the
+agents' own work. Their CPU time is counted apart: `control_ms_each` is what the control node uses for one agent.
 """
 
 import argparse
@@ -19,28 +20,23 @@ import json
 import os
 import platform
 import secrets
-import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from muster.ansible_gateway.gateway import AnsibleGateway
+from bench.stand_ins import CpuGroups, StandIns, remove_traces, write_inventory
 from muster.ansible_gateway.templates import Templates
-from muster.contract.manifest import Manifest
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.answer import AnswerHandler
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.model.session import Allocation
 from muster.daemon import PLAYS_AHEAD
@@ -55,35 +51,18 @@ if TYPE_CHECKING:
     from muster.core.lifecycle.facts import Fact
 
 CLUSTER = f"bench-{secrets.token_hex(3)}"
-STATE = Path("/var/lib/muster/agent")
 _TO_START_PLAYS_S = 1.0
-
-
-class StandIns:
-    """The real gateway, with a cluster of its own for each agent, since all of them share one engine."""
-
-    def __init__(self, inventory: Path) -> None:
-        self._gateway = AnsibleGateway(inventory, CLUSTER, ahead=PLAYS_AHEAD)
-        self.close = self._gateway.close
-
-    def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
-        self._gateway.observe(agent_ids, on_answer, without)
-
-    def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:
-        own = {key: manifest.model_copy(update={"cluster": f"{CLUSTER}-{key}"}) for key, manifest in manifests.items()}
-        self._gateway.converge(own, on_answer)
 
 
 class Bench:
     """A control node with stand-ins, and with a store on a file system in memory."""
 
-    def __init__(self, directory: Path, agents: int) -> None:
+    def __init__(self, directory: Path, agents: int, groups: CpuGroups) -> None:
         self.names = [f"agent-{number:04}" for number in range(agents)]
-        hosts = {name: {"ansible_connection": "local", "ansible_host": "127.0.0.1"} for name in self.names}
         inventory = directory / "inventory.yml"
-        inventory.write_text(yaml.safe_dump({"all": {"children": {"agents": {"hosts": hosts}}}}))
+        write_inventory(inventory, self.names, groups.interpreter, CLUSTER)
         self.store = Store(f"sqlite:///{directory / 'muster.db'}")
-        self._gateway = StandIns(inventory)
+        self._gateway = StandIns(inventory, CLUSTER, ahead=PLAYS_AHEAD)
         self.inbox: SimpleQueue[Fact] = SimpleQueue()
         self.worker = QueueWorker(
             WorkerDependencies(
@@ -146,21 +125,40 @@ def seconds(work: Callable[[], object]) -> float:
     return round(time.monotonic() - began, 4)
 
 
-def bench_touched(directory: Path, touched: int) -> dict[str, float]:
-    bench = Bench(directory, touched)
+class Spent:
+    """What some work took: seconds by the clock, and CPU milliseconds for each agent."""
+
+    def __init__(self, groups: CpuGroups, agents: int) -> None:
+        self._groups, self._number = groups, agents
+
+    def by(self, name: str, work: Callable[[], object]) -> dict[str, float]:
+        control, agents = self._groups.control_s, self._groups.agents_s
+        took = seconds(work)
+        control, agents = self._groups.control_s - control, self._groups.agents_s - agents
+        each = {"control_ms_each": 1000 * control / self._number, "agent_ms_each": 1000 * agents / self._number}
+        return {name: took, **{f"{name}_{key}": round(value, 2) for key, value in each.items()}}
+
+
+def bench_touched(directory: Path, touched: int, groups: CpuGroups) -> dict[str, float]:
+    bench = Bench(directory, touched, groups)
+    # As a daemon that is at work: it has loaded Ansible, and keeps plays that wait.
+    bench.end_a_session_on(bench.names[:1])
+    bench.work()
+    time.sleep(_TO_START_PLAYS_S)
+    spent = Spent(groups, touched)
     bench.end_a_session_on(bench.names)
-    touched_s = seconds(bench.work)
+    figures = spent.by("touched", bench.work)
     left = [session for session in bench.store.search() if session.state != "TERMINATED"]
     if left:
         raise SystemExit(f"{len(left)} sessions did not end")
     bench.worker.observe_all()
-    observed_s = seconds(bench.work)
+    figures |= spent.by("observed", bench.work)
     bench.close()
-    return {"touched": touched_s, "observed": observed_s}
+    return figures
 
 
-def bench_idle(directory: Path, idle: int) -> dict[str, float]:
-    bench = Bench(directory, idle + 1)
+def bench_idle(directory: Path, idle: int, groups: CpuGroups) -> dict[str, float]:
+    bench = Bench(directory, idle + 1, groups)
     decision_s = seconds(bench.worker.decide)
     bench.end_a_session_on(bench.names[:1])
     bench.work()
@@ -172,13 +170,16 @@ def bench_idle(directory: Path, idle: int) -> dict[str, float]:
     return {"touched_one": touched_one_s, "decision": decision_s}
 
 
-def rounds(kind: Callable[[Path, int], dict[str, float]], counts: list[int], runs: int) -> dict[int, dict[str, Any]]:
+def rounds(
+    kind: Callable[[Path, int, CpuGroups], dict[str, float]], counts: list[int], runs: int, groups: CpuGroups
+) -> dict[int, dict[str, Any]]:
     """Run the counts in turns, so that the machine's noise falls on all of them."""
     figures: dict[int, dict[str, list[float]]] = {count: {} for count in counts}
     for number in range(runs):
         for count in counts:
             with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="muster-bench-") as directory:
-                for name, value in kind(Path(directory), count).items():
+                found = kind(Path(directory), count, groups)
+                for name, value in found.items():
                     figures[count].setdefault(name, []).append(value)
             print(f"round {number + 1}: {kind.__name__} {count} done", file=sys.stderr)
     return {
@@ -194,16 +195,21 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    try:
-        result = {
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-            "runs": given.runs,
-            "touched": rounds(bench_touched, [int(n) for n in given.touched.split(",")], given.runs),
-            "idle": rounds(bench_idle, [int(n) for n in given.idle.split(",")], given.runs),
-        }
-    finally:
-        for path in STATE.glob(f"{CLUSTER}-*"):
-            shutil.rmtree(path)
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="muster-bench-") as directory:
+        # The same for all rounds: the fork server of the first one stays where it was started.
+        groups = CpuGroups(CLUSTER, Path(directory))
+        try:
+            touched = [int(n) for n in given.touched.split(",") if n]
+            idle = [int(n) for n in given.idle.split(",") if n]
+            result = {
+                "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+                "runs": given.runs,
+                "touched": rounds(bench_touched, touched, given.runs, groups),
+                "idle": rounds(bench_idle, idle, given.runs, groups),
+            }
+        finally:
+            groups.close()
+            remove_traces(CLUSTER)
     if given.json:
         print(json.dumps(result, indent=2))
         return

@@ -32,7 +32,7 @@ import docker
 from tests.control_node import ControlNode, provision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 IMAGE = "muster/default:latest"
 MEM = "32M"
@@ -125,15 +125,17 @@ def measure(runs: int, jobs: int, at_a_time: int) -> list[dict[str, Any]]:
             node.end_everything()
             node.stop_daemon()
             node.remove_traces()
-    return [
-        {
-            "way": name,
-            "median_s": round(statistics.median(seconds for seconds, _ in found), 2),
-            "median_cpu_s": round(statistics.median(cpu for _, cpu in found), 2),
-            "runs_s": [round(seconds, 2) for seconds, _ in found],
-        }
-        for name, found in samples.items()
-    ]
+    return [medians(name, found) for name, found in samples.items()]
+
+
+def medians(way: str, samples: "Sequence[tuple[float, float]]") -> dict[str, Any]:
+    """Return the medians of a way's rounds, each with its seconds and its CPU seconds."""
+    return {
+        "way": way,
+        "median_s": round(statistics.median(seconds for seconds, _ in samples), 2),
+        "median_cpu_s": round(statistics.median(cpu for _, cpu in samples), 2),
+        "runs_s": [round(seconds, 2) for seconds, _ in samples],
+    }
 
 
 def main() -> None:

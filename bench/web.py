@@ -1,11 +1,11 @@
 """Measure a real `muster web`: lists of many sessions, and live changes for many subscribers.
 
     .venv/bin/python bench/web.py [--sessions 10000] [--ended 0] [--listeners 200] [--rate 50] [--seconds 6]
-                                  [--runs 5] [--only list|live|pages] [--database URL] [--json]
+                                  [--runs 5] [--only list|live|pages|queue] [--database URL|postgresql] [--json]
 
 The server is a process of its own on a database that this program fills: SQLite, unless `--database` names an empty
-PostgreSQL database. The kinds of request, and of subscriber, take turns in each run, so that the machine's noise falls
-on all of them.
+PostgreSQL database, or is `postgresql`: then this program starts a PostgreSQL of its own for as long as it runs. The
+kinds of request, and of subscriber, take turns in each run, so that the machine's noise falls on all of them.
 
 - list: milliseconds until the whole answer has arrived, over one connection; the median of the runs' medians, and the
   worst of their 95th percentiles; of CPU the mean of a request.
@@ -14,6 +14,9 @@ on all of them.
   page: as for `list`, meanwhile.
 - pages: as many open pages of the list of sessions, which refresh themselves as a browser does, while the same
   changes are made, as if each page showed each of them. Milliseconds of a refresh.
+- queue: the queue page as the first request of a new server, of an administrator who signed in before that, and its
+  refresh. Four fifths of the sessions wait. Milliseconds until the page has arrived; CPU of the server for it; CPU of
+  the server's start, until it listens.
 
 CPU is that of all processes of the server in seconds per second, memory the sum of what they hold for themselves.
 
@@ -49,6 +52,8 @@ from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
 from muster.service.identity.tokens import Tokens
 from muster.store.store import Store
+from tests.contract.postgresql_server import postgresql_server
+from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 
 USERS = 20
@@ -141,13 +146,22 @@ def fill(store: Store, count: int, ended: int) -> None:
     made = list(many_sessions(count, ended))
     for start in range(0, len(made), 1000):
         store.add(made[start : start + 1000])
+    store.save_agents([make_agent(f"agent-{number}", cpus=64) for number in (1, 2, 3)])
     waits = [Wait(WaitCode.BUSY, f"no room: {number} of 64 CPUs are free") for number in range(50)]
     pending = [session for session in made if session.state is SessionState.PENDING]
     store.save_waits({session.id: waits[number % len(waits)] for number, session in enumerate(pending)})
 
 
-@contextmanager
-def served(directory: Path, database: str | None, count: int, ended: int) -> Iterator[Served]:
+@dataclass(frozen=True)
+class Prepared:
+    """A control node with sessions in its database, before its server starts. The first secret is the admin's."""
+
+    config: Path
+    database: str
+    secrets: Sequence[str]
+
+
+def prepared(directory: Path, database: str | None, count: int, ended: int) -> Prepared:
     url = database or f"sqlite:///{directory / 'state' / 'muster.db'}"
     (directory / "state").mkdir(mode=0o700)
     names = {"state_dir": "state", "inventory": "inventory.yml", "catalog": "images.yml"}
@@ -162,18 +176,26 @@ def served(directory: Path, database: str | None, count: int, ended: int) -> Ite
     tokens = [Tokens(store).create("bench-admin", "root", Scope.ADMIN, None)]
     tokens += [Tokens(store).create(f"bench-{n}", f"user-{n}", Scope.USER, None) for n in range(USERS)]
     store.close()
-    headers = [{"Authorization": f"Bearer {secret}"} for _, secret in tokens]
+    return Prepared(config, url, [secret for _, secret in tokens])
+
+
+@contextmanager
+def served(ready: Prepared, browsers: Sequence[Mapping[str, str]] = ()) -> Iterator[Served]:
+    """Start a server. Sign in all users unless there are headers of browsers that have signed in before."""
+    headers = [{"Authorization": f"Bearer {secret}"} for secret in ready.secrets]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    program = [Path(sys.executable).parent / "muster", "web", "--port", str(port)]
-    with (directory / "server.log").open("wb") as log:
-        server = subprocess.Popen(program, env={**os.environ, "MUSTER_CONFIG": str(config)}, stdout=log, stderr=log)
+    program = [str(Path(sys.executable).parent / "muster"), "web", "--port", str(port)]
+    environment = {**os.environ, "MUSTER_CONFIG": str(ready.config)}
+    lines = ready.config.with_name("server.log")
+    with lines.open("wb") as log:
+        server = subprocess.Popen(program, env=environment, stdout=log, stderr=log)
     try:
-        _wait_until_ready(server, port, directory / "server.log")
-        browsers = [_signed_in(port, secret) for _, secret in tokens]
+        _wait_until_ready(server, port, lines)
+        known = browsers or [_signed_in(port, secret) for secret in ready.secrets]
         address = f"http://127.0.0.1:{port}"
-        yield Served(address, server.pid, url, headers[0], headers[1:], browsers[0], browsers[1:])
+        yield Served(address, server.pid, ready.database, headers[0], headers[1:], known[0], known[1:])
     finally:
         server.terminate()
         server.wait()
@@ -383,6 +405,35 @@ def _of_runs(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
 MEASURED = {"list": measured_lists, "live": runs_of_live, "pages": runs_of_pages}
 
 
+def measured_queue(ready: Prepared, given: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Measure the queue page of a new server in each run, from the kept sign-in of a first one."""
+    with served(ready) as before:
+        browsers = [before.admin_browser]
+    figures: dict[str, list[dict[str, float]]] = {"first page": [], "its refresh": []}
+    for number in range(given.runs):
+        with served(ready, browsers) as server:
+            began = server.cpu_s()
+            for name, headers in zip(figures, ({}, {"HX-Request": "true"}), strict=True):
+                cpu = server.cpu_s()
+                took = Client(server.url).milliseconds("/queue", {**server.admin_browser, **headers})
+                used = (server.cpu_s() - cpu) * 1000
+                figures[name].append(
+                    {"median_ms": took, "worst_ms": took, "cpu_ms": used, "start_cpu_ms": began * 1000}
+                )
+        print(f"queue: run {number + 1} of {given.runs}", file=sys.stderr)
+    return {name: _of_runs(of_one) for name, of_one in figures.items()}
+
+
+@contextmanager
+def database_of(given: argparse.Namespace) -> Iterator[str | None]:
+    """Yield the database's URL; None for an SQLite file of the server's own."""
+    if given.database == "postgresql":
+        with postgresql_server() as running:
+            yield running.url(running.new_database())
+    else:
+        yield given.database
+
+
 def table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     print(f"\n{title}")
     columns = list(next(iter(rows.values())))
@@ -402,21 +453,23 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", choices=["list", "live", "pages"])
-    parser.add_argument("--database", metavar="URL")
+    parser.add_argument("--only", choices=[*MEASURED, "queue"])
+    parser.add_argument("--database", metavar="URL|postgresql")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     result: dict[str, Any] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
         "arguments": vars(given),
     }
-    with (
-        tempfile.TemporaryDirectory(prefix="muster-bench-") as directory,
-        served(Path(directory), given.database, given.sessions, given.ended) as server,
-    ):
-        for name, measured in MEASURED.items():
-            if given.only in {None, name}:
-                result[name] = measured(server, given)
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as directory, database_of(given) as database:
+        ready = prepared(Path(directory), database, given.sessions, given.ended)
+        if given.only != "queue":
+            with served(ready) as server:
+                for name, measured in MEASURED.items():
+                    if given.only in {None, name}:
+                        result[name] = measured(server, given)
+        if given.only in {None, "queue"}:
+            result["queue"] = measured_queue(ready, given)
     if given.json:
         print(json.dumps(result, indent=2))
         return
@@ -427,6 +480,8 @@ def main() -> None:
         table(f"{given.listeners} listeners", result["live"])
     if "pages" in result:
         table(f"{given.listeners} open pages", result["pages"])
+    if "queue" in result:
+        table(f"the queue page of a new server; {given.sessions} sessions", result["queue"])
 
 
 if __name__ == "__main__":

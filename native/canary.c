@@ -8,13 +8,8 @@
 #include "limits.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* Programs linked with glibc 2.34 or newer refer to a version of __libc_start_main that older ones lack. So this file
    has a _start of its own, which calls the oldest version. */
@@ -57,44 +52,19 @@ __asm__(".symver __libc_start_main,__libc_start_main@GLIBC_2.17\n"
         "    brk #0\n");
 #endif
 
-static bool same_file(const char *one, const char *other)
-{
-    struct stat facts[2];
-    const char *paths[] = {one, other};
-    for (int i = 0; i < 2; i++) {
-        int file = open(paths[i], O_RDONLY | O_CLOEXEC);
-        /* By its system call's number, since older C libraries export fstat under another name. */
-        bool known = file >= 0 && syscall(SYS_fstat, file, &facts[i]) == 0;
-        if (file >= 0)
-            close(file);
-        if (!known)
-            return false;
-    }
-    return facts[0].st_dev == facts[1].st_dev && facts[0].st_ino == facts[1].st_ino;
-}
-
-/* Writes the path of our own library of that name, which lies in ../lib beside this program. False: no room. */
-static bool path_of_ours(const char *name, char *path, size_t room)
-{
-    ssize_t length = readlink("/proc/self/exe", path, room);
-    for (int up = 0; up < 2; up++)
-        while (length > 0 && path[--length] != '/')
-            ;
-    return length > 0 && snprintf(path + length, room - (size_t)length, "/lib/%s", name) < (int)(room - (size_t)length);
-}
-
-/* Loads the library as the user's program would. False: it is not ours. *library is NULL if the loader finds none. */
+/* Loads the library as the user's program would. False: it is not ours, which lies in ../lib beside this program.
+   *library is NULL if the loader finds none. */
 static bool find(const char *name, const char *function, void **library)
 {
-    char ours[4096];
+    char ours[64];
     Dl_info found;
     *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
     if (*library == NULL)
         return true;
-    void *address = dlsym(*library, function);
-    if (address != NULL && dladdr(address, &found) != 0 && path_of_ours(name, ours, sizeof ours) &&
-        same_file(found.dli_fname, ours))
+    snprintf(ours, sizeof ours, "$ORIGIN/../lib/%s", name);
+    if (*library == dlopen(ours, RTLD_LAZY | RTLD_NOLOAD))
         return true;
+    void *address = dlsym(*library, function);
     fprintf(stderr, "muster canary: %s is %s here, which keeps no share of a GPU; "
                     "take it out of the image, or out of LD_LIBRARY_PATH\n",
             name, address != NULL && dladdr(address, &found) != 0 ? found.dli_fname : "none of the driver's");

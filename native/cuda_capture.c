@@ -177,16 +177,18 @@ HOOK CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
     return after_capture(REAL(cuStreamEndCapture_ptsz)(stream, graph), stream, true);
 }
 
-/* Forgets the stream, then destroys it: no drain may query a stream that is gone, and the next stream at its address
-   may be another context's. */
+/* Destroys the stream while no drain begins: none may query a stream that is gone, and the next stream at its address may
+   be another context's. A driver may refuse to destroy one that is captured. */
 static CUresult destroy(CUstream stream, CUresult (*real)(CUstream))
 {
     process_check();
     pthread_mutex_lock(&mutex);
-    forget_stream(stream, false);
-    forget_stream(stream, true);
-    pthread_mutex_unlock(&mutex);
     CUresult result = real(stream);
+    if (result == CUDA_SUCCESS) {
+        forget_stream(stream, false);
+        forget_stream(stream, true);
+    }
+    pthread_mutex_unlock(&mutex);
     fgpu_contexts_changed();
     return result;
 }

@@ -22,15 +22,12 @@ static struct {
 #define DEFAULT_FIFO_BYTES (1ull << 20)
 #define DEFAULT_HEAP_BYTES (8ull << 20)
 
+/* The primary contexts stay: the driver refuses a child whose parent had any. */
 static void forget(void)
 {
     pthread_mutex_init(&mutex, NULL);
     allocations_forget(&contexts);
     allocations_forget(&greens);
-    for (int gpu = 0; gpu < MAX_LIMITED_GPUS; gpu++) {
-        of_gpu[gpu].primary = NULL;
-        of_gpu[gpu].charged = 0;
-    }
 }
 
 __attribute__((constructor)) static void watch_forks(void)

@@ -148,10 +148,7 @@ HOOK CUresult cuGraphExecDestroy(CUgraphExec executable)
         allocations_put(&executables, allocation);
         return result;
     }
-    for (int gpu = 0; gpu < limits_get()->gpu_count; gpu++)
-        if (((struct graph_memory *)allocation.owner)->of_gpu[gpu].bytes != 0)
-            pools_measure(gpu);
-    free(allocation.owner);
+    free(allocation.owner); /* the device's graph memory keeps what the graph had */
     return result;
 }
 

@@ -26,14 +26,12 @@ static __thread struct {
     unsigned ended;
 } known;
 
+/* The contexts stay: the driver refuses a child whose parent had any. */
 static void forget(void)
 {
     pthread_mutex_init(&mutex, NULL);
-    for (unsigned i = 0; i < MOST_CONTEXTS; i++)
-        contexts[i].context = NULL;
     for (unsigned i = 0; i < MAX_LIMITED_GPUS; i++)
         atomic_store(&draining[i], NULL);
-    atomic_fetch_add(&contexts_ended, 1);
     capture_forget();
 }
 

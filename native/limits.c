@@ -137,8 +137,8 @@ static const char *read_file(char *text, size_t room)
         return strerror(errno);
     size_t length = 0;
     ssize_t got;
-    while (length < room && ((got = read(file, text + length, room - length)) > 0 || (got < 0 && errno == EINTR)))
-        length += got > 0 ? (size_t)got : 0;
+    while (length < room && (got = read(file, text + length, room - length)) > 0)
+        length += (size_t)got;
     const char *wrong = length == room ? "is too long" : got < 0 ? strerror(errno) : NULL;
     close(file);
     if (wrong == NULL && memchr(text, '\0', length) != NULL)

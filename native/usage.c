@@ -28,7 +28,7 @@ static struct table *_Atomic table;
 static struct slot *mine; /* under the table's mutex */
 static struct process self;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static bool unusable;
+static bool refused; /* one line has said why */
 
 static void forget(void)
 {
@@ -50,10 +50,10 @@ static uint64_t now_ns(void)
 
 static struct table *refuse(const char *why)
 {
-    if (!unusable)
+    if (!refused)
         fprintf(stderr, "muster fgpu: the table of GPU memory in use, " TABLE_FILE ", cannot be used (%s): "
                         "no GPU memory is given; end the session and submit it again\n", why);
-    unusable = true;
+    refused = true;
     return NULL;
 }
 
@@ -124,10 +124,8 @@ static struct table *get_table(void)
         return got;
     pthread_mutex_lock(&opening);
     got = atomic_load(&table);
-    if (got == NULL && !unusable) {
-        got = open_table();
-        atomic_store(&table, got);
-    }
+    if (got == NULL)
+        atomic_store(&table, got = open_table());
     pthread_mutex_unlock(&opening);
     return got;
 }

@@ -57,6 +57,7 @@ _BEYOND_SCHEMA = {
     "GET /api/v1/report": ("positive_data_acceptance",),
     "GET /api/v1/use/over-time": ("positive_data_acceptance",),
     "POST /api/v1/reservations/{reservation}": ("positive_data_acceptance",),
+    "PUT /api/v1/presets/{preset}": ("positive_data_acceptance", "negative_data_rejection"),
     "POST /api/v1/tokens/{token}": ("positive_data_acceptance",),
     **{f"{request} /api/v1/folders/{{folder}}/{what}": ("positive_data_acceptance",) for request, what in _OF_PATHS},
 }

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 import tests.properties  # noqa: F401 - loads the profile
 from muster.store.store import Store
 from tests.kept_strategies import keep_strategies
-from tests.lean_coverage import traced_at_first
 from tests.shared_statements import share_compiled_statements
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and with them each program that they start.
@@ -46,12 +44,6 @@ def pytest_before_forks() -> None:
 
     compile_placement()
     gc.freeze()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    with traced_at_first(item):
-        yield
 
 
 @pytest.fixture(scope="session")

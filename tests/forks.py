@@ -16,7 +16,6 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
-import coverage
 import pytest
 
 # As many tests are handed out at once, fewer towards the end: a worker then holds none that another could begin.
@@ -84,7 +83,8 @@ class _Run:
                     self._receive(self.workers[connection])
         finally:
             for worker in self.workers.values():
-                os.kill(worker.process_id, signal.SIGTERM)
+                # A test may have left a handler of any other signal, such as a daemon's.
+                os.kill(worker.process_id, signal.SIGKILL)
                 os.waitpid(worker.process_id, 0)
         if self.session.shouldfail:
             raise self.session.Failed(self.session.shouldfail)
@@ -171,9 +171,6 @@ def _work(session: pytest.Session, parent: Connection, name: str) -> NoReturn:
             parent.send(("begin", item))
             config.hook.pytest_runtest_protocol(item=session.items[item], nextitem=following)
             parent.send(("end", item))
-        if measured := coverage.Coverage.current():
-            measured.stop()
-            measured.save()
         code = 0
     except BaseException:  # noqa: BLE001 - the parent raises it
         parent.send(("error", traceback.format_exc()))

@@ -117,10 +117,10 @@ def _come(node: ControlNode, chance: random.Random, ends: dict[str, float], runn
     step_s = LAST_STEP_S if len(ends) and node.now > time.time() - 3600 else STEP_S
     if chance.random() > (0.6 if 8 <= hour < 19 else 0.2) * step_s / STEP_S:
         return
-    stem, asked, _ = chance.choice(_WORK)
+    stem, requested, _ = chance.choice(_WORK)
     user, project = chance.choice(_PEOPLE)
     number = next(node.numbers)
-    group = "gpu" if "gpu" in asked or "fgpu" in asked else "default"
+    group = "gpu" if "gpu" in requested or "fgpu" in requested else "default"
     session = node.submit(
         name=f"{stem}-{number}",
         owner=user,
@@ -129,7 +129,7 @@ def _come(node: ControlNode, chance: random.Random, ends: dict[str, float], runn
         command="python train.py",
         time_limit="12h",
         image="muster/default:latest",
-        **asked,
+        **requested,
     )
     running[session.id] = session
 

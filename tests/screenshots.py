@@ -37,6 +37,11 @@ _CATALOG = [
     {"name": "jupyterlab", "reference": "registry.example:5000/lab/jupyterlab:4.5", "labels": {"kind": "notebook"}},
 ]
 
+_LIMITS = {
+    "users": {"*": {"pending": {"sessions": 500}}, "eve": {"running": {"gpu": 4}}},
+    "projects": {"vision": {"running": {"gpu": 32, "mem": "2T"}}},
+}
+
 
 def main(directory: Path) -> None:
     directory.mkdir(exist_ok=True, parents=True)
@@ -59,6 +64,7 @@ def _cluster_pages(browser: Browser, server: Server, directory: Path) -> None:
         ("sessions", "/sessions"),
         ("queue", "/queue"),
         ("resources", "/resources?span=week&group=gpu"),
+        ("limits", "/limits"),
         ("usage", "/usage"),
         ("images", "/images"),
         ("folders", "/folders"),
@@ -147,10 +153,13 @@ def _imagined_cluster() -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
         # Nobody works its queue, and the pages would say so.
-        node = ControlNode(directory / "node", f"e2e-{secrets.token_hex(4)}", {"unworked_after_s": 1e9})
+        settings = {"unworked_after_s": 1e9, "limits": _LIMITS, "shares": {"ada": 2}}
+        node = ControlNode(directory / "node", f"e2e-{secrets.token_hex(4)}", settings)
         (node.directory / "state").mkdir(mode=0o700)
         live_through(node.directory / "state")
         (node.directory / "images.yml").write_text(yaml.safe_dump({"images": _CATALOG}, sort_keys=False))
+        # What an administrator set stands beside what the settings say.
+        node.run("limit", "set", "user", "eve", "running.gpu=8", "pending.sessions=200")
         # What waits is what the queue's page is about.
         for arguments in (
             ("--name", "sweep", "--array", "0-19", "--cpu", "8", "--gpu", "9"),

@@ -40,9 +40,9 @@ class SimulatedGateway:
     def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
         if self.fails:
             raise self.fails
-        asked = [a for a in self.agents.values() if a.id in agent_ids or (not agent_ids and a.id not in without)]
-        self.observations.append([agent.id for agent in asked])
-        for agent in self._hanging_last(asked[: self.breaks_off_after]):
+        reached = [a for a in self.agents.values() if a.id in agent_ids or (not agent_ids and a.id not in without)]
+        self.observations.append([agent.id for agent in reached])
+        for agent in self._hanging_last(reached[: self.breaks_off_after]):
             on_answer(self._refusal(agent) or self._answer(agent, {"report": self._report(agent)}))
         if self.breaks_off_after is not None:
             raise AnsibleFailedError("it was killed")
@@ -54,11 +54,11 @@ class SimulatedGateway:
             raise self.fails
         self.manifests.append({agent_id: manifest.model_dump(mode="json") for agent_id, manifest in manifests.items()})
         self.meanwhile()
-        asked = [self.agents[agent_id] for agent_id in manifests if agent_id in self.agents]
+        reached = [self.agents[agent_id] for agent_id in manifests if agent_id in self.agents]
         # The one that makes the overlays comes first: on real hosts the others wait for them.
-        asked.sort(key=lambda agent: manifests[agent.id].overlays is None)
+        reached.sort(key=lambda agent: manifests[agent.id].overlays is None)
         answers = []
-        for agent in self._hanging_last(asked):
+        for agent in self._hanging_last(reached):
             answer = self._refusal(agent) or self._converged(agent, manifests[agent.id])
             if agent.hangs or self.crash_after is None:
                 on_answer(answer)

@@ -246,14 +246,14 @@ def fork(mib: str) -> None:
     """Allocate in two children of a fork, by turns, until both are refused; print what they have together."""
     size, pipes = int(mib) * MIB, []
     for _ in range(2):
-        asked, answered = os.pipe(), os.pipe()
+        requested, answered = os.pipe(), os.pipe()
         if os.fork() == 0:
             gpu = Driver()
-            while os.read(asked[0], 1) == b"+":
+            while os.read(requested[0], 1) == b"+":
                 os.write(answered[1], b"+" if gpu.allocates(size) else b"-")
             os._exit(0)
         os.close(answered[1])
-        pipes.append((asked[1], answered[0]))
+        pipes.append((requested[1], answered[0]))
     blocks, refused = 0, [False, False]
     while not all(refused) and blocks * size < 1 << 40:
         for child, (ask, answer) in enumerate(pipes):

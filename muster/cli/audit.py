@@ -1,7 +1,7 @@
 """What a command changed, for the audit log: who, by which command, which sessions, how it ended."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,13 @@ from muster.core.values.errors import BadInputError, MusterError
 if TYPE_CHECKING:  # the settings' and the views' library loads slowly
     from muster.core.model.session import Session
     from muster.service.sessions.views import SessionView
+    from muster.service.view import View
     from muster.settings import Settings
 
 _CHANGES = frozenset(
     {"submit", "terminate", "cancel", "hold", "release", "restart", "rename", "extend", "backup", "restore"}
     | {"ssh", "ssh-config", "exec", "run", "cp", "open", "commit"}
-    | {"images rm", "images sync", "secret set", "secret rm"}
+    | {"images rm", "images sync", "secret set", "secret rm", "preset set", "preset rm"}
     | {f"folder {action}" for action in ("create", "share", "unshare", "quota", "rm")}
     | {"agent drain", "agent resume", "reservation create", "reservation rm", "token create", "token revoke"}
     | {f"{what} {action}" for what in ("limit", "share-weight") for action in ("set", "unset")}
@@ -67,6 +68,14 @@ def note_session_ids(ids: Iterable[str]) -> None:
         record.write(0, ids)
 
 
+def note_content(*, before: "View | None" = None, after: "View | None" = None) -> None:
+    """Record what was there before the present command's change, and what is there since."""
+    record = click.get_current_context().meta.get(_SESSIONS)
+    if record is not None:
+        views = (("before", before), ("after", after))
+        record.content = {name: view.as_json() for name, view in views if view is not None}
+
+
 def note_no_change() -> None:
     """Note that the present command changes nothing, so that the audit log gets no record of it."""
     click.get_current_context().meta[_NOTHING] = True
@@ -82,6 +91,7 @@ class _Record:
         self._user = user
         self._context = context
         self._is_written = False
+        self.content: Mapping[str, object] = {}
 
     def write(self, status: int, sessions: Iterable[str] = ()) -> None:
         if self._is_written:
@@ -106,6 +116,7 @@ class _Record:
                 "sessions": [*sessions],
                 "owner": self._context.params.get("owner"),
                 "status": status,
+                **self.content,
             }
         )
 

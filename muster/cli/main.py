@@ -57,6 +57,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "muster.cli.folder:folder_group",
         "Data folders that outlive sessions: yours, and those that others share with you.",
     ),
+    "preset": (
+        "muster.cli.preset:preset_group",
+        "Specs to begin from: yours, and those that the site offers.",
+    ),
     "secret": (
         "muster.cli.secret:secret_group",
         "Passwords, tokens and keys for my sessions: `muster submit --secret NAME`.",
@@ -117,7 +121,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 _WITHOUT_CONTROL_NODE = frozenset(
     {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "restart", "rename"}
     | {"exec", "run", "ssh", "cp", "open", "folder", "secret", "token", "top", "report", "agents", "images", "commit"}
-    | {"extend", "ssh-config", "completion", "version"}
+    | {"extend", "preset", "ssh-config", "completion", "version"}
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
 

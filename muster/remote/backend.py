@@ -11,7 +11,7 @@ from muster.core.model.session import FINAL
 from muster.core.values.errors import NotFoundError
 from muster.core.values.units import timestamp
 from muster.remote.client import Client, ServerError, session_path
-from muster.remote.folders import RemoteFolders, RemoteSecrets, RemoteTokens
+from muster.remote.folders import RemoteFolders, RemotePresets, RemoteSecrets, RemoteTokens
 from muster.remote.images import RemoteImages
 from muster.remote.reconnection import Reconnection
 from muster.service.agents.views import AgentsView, GpusView
@@ -45,6 +45,10 @@ class RemoteBackend:
     @property
     def secrets(self) -> RemoteSecrets:
         return RemoteSecrets(self._client)
+
+    @property
+    def presets(self) -> RemotePresets:
+        return RemotePresets(self._client)
 
     @property
     def tokens(self) -> RemoteTokens:

@@ -1,6 +1,6 @@
-"""Data folders, secrets and tokens by a server's API."""
+"""Data folders, secrets, presets and tokens by a server's API."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from muster.core.model.token import Scope
@@ -9,6 +9,7 @@ from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderRemovedView, FoldersView, MeasuredFolderView, UnsharedView
 from muster.service.identity.views import NewTokenView, TokensView, TokenView
 from muster.service.secrets.views import NameView, SecretsView
+from muster.service.sessions.preset_views import PresetsView, PresetView
 
 
 class RemoteFolders:
@@ -67,6 +68,25 @@ class RemoteSecrets:
         self._client.delete(NameView, _secret(name))
 
 
+class RemotePresets:
+    """The remote twin of `OwnedPresets`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def all(self) -> PresetsView:
+        return self._client.get(PresetsView, "presets")
+
+    def named(self, name: str) -> PresetView:
+        return self._client.get(PresetView, _preset(name))
+
+    def save(self, name: str, values: Mapping[str, Any]) -> PresetView:
+        return self._client.put(PresetView, _preset(name), values)
+
+    def remove(self, name: str) -> PresetView:
+        return self._client.delete(PresetView, _preset(name))
+
+
 class RemoteTokens:
     """The remote twin of `OwnedTokens`."""
 
@@ -84,6 +104,10 @@ class RemoteTokens:
 
     def revoke(self, name: str) -> TokenView:
         return self._client.delete(TokenView, _token(name))
+
+
+def _preset(name: str) -> str:
+    return f"presets/{path_part(name)}"
 
 
 def _token(name: str) -> str:

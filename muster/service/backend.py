@@ -16,6 +16,7 @@ from muster.service.reach.logs import LogRequest
 from muster.service.reach.programs import KernelPrograms
 from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.secrets.views import SecretsView
+from muster.service.sessions.preset_views import PresetsView, PresetView
 from muster.service.sessions.queries import SessionQuery
 from muster.service.sessions.views import SessionView, SubmittedView
 from muster.service.usage.views import CurrentUsagesView, ReportView
@@ -80,6 +81,18 @@ class TokenBackend(Protocol):
     def revoke(self, name: str) -> TokenView: ...
 
 
+class PresetBackend(Protocol):
+    """The protocol of `OwnedPresets`."""
+
+    def all(self) -> PresetsView: ...
+
+    def named(self, name: str) -> PresetView: ...
+
+    def save(self, name: str, values: Mapping[str, Any]) -> PresetView: ...
+
+    def remove(self, name: str) -> PresetView: ...
+
+
 class Backend(Protocol):
     """The protocol of backends. Answers are the views of the API, wherever they come from.
 
@@ -94,6 +107,9 @@ class Backend(Protocol):
 
     @property
     def secrets(self) -> SecretBackend: ...
+
+    @property
+    def presets(self) -> PresetBackend: ...
 
     @property
     def tokens(self) -> TokenBackend: ...

@@ -39,7 +39,6 @@ from muster.service.questions.views import (
 )
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.reach.app_gateway import AppTunnel, open_app_tunnel, openable_app
-from muster.service.reach.apps import app_named, check_openable, session_apps
 from muster.service.reach.logs import LogRequest, agent_of, opened_log
 from muster.service.reach.programs import KernelPrograms, Program, open_program, opened_programs
 from muster.service.reach.ssh_access import ssh_access
@@ -72,8 +71,8 @@ from muster.store.sessions.submissions import Submission, SubmittedBeforeError
 from muster.store.store import Store
 
 if TYPE_CHECKING:  # the scheduler loads slowly
-    from muster.service.questions.queue import VisibleQueue
-    from muster.service.questions.queue_pages import QueuePage
+    from muster.service.questions.decided_queue import DecidedQueue
+    from muster.service.questions.queue_pages import QueuePages
 
 
 class KeyUsedError(BadInputError):
@@ -84,13 +83,20 @@ class LocalBackend:
     """A backend on the control node's store, for a token's user."""
 
     def __init__(
-        self, store: Store, settings: Settings, commits: CommitsUnderWay, measurements: Measurements, token: Token
+        self,
+        store: Store,
+        settings: Settings,
+        commits: CommitsUnderWay,
+        measurements: Measurements,
+        decided: "Callable[[], DecidedQueue]",
+        token: Token,
     ) -> None:
         scope = SessionScope(store, settings, token.owner_filter, token.projects)
         self._store = store
         self._settings = settings
         self._commits = commits
         self._measurements = measurements
+        self._decided = decided
         self._token = token
         self._secrets = scope.secrets
         self._agents = Agents(store, settings)
@@ -120,7 +126,7 @@ class LocalBackend:
 
     @property
     def presets(self) -> OwnedPresets:
-        return OwnedPresets(self._store.presets, self._token)
+        return OwnedPresets(self._store.presets, self._settings, self._token)
 
     @property
     def reservations(self) -> AdministratorsReservations:
@@ -181,7 +187,8 @@ class LocalBackend:
         """Return the cluster at a glance: the visible sessions, the queues' heads, free capacity, agents in trouble."""
         from muster.service.questions.overview import overview  # noqa: PLC0415 - the scheduler loads slowly
 
-        return OverviewView.of(overview(self._store, self._settings, self.sees, self.user), self.sees)
+        queue = self._decided().queue()
+        return OverviewView.of(overview(self._store, self._settings, queue, self.sees, self.user), self.sees)
 
     def launch_choices(self) -> LaunchChoices:
         return launch_choices(self._store, self._settings, self._secrets, self.user)
@@ -230,31 +237,21 @@ class LocalBackend:
         """Raises as `session`, and NotPossibleInStateError with `what_if` for a session that does not wait."""
         from muster.service.questions.why import visible_why  # noqa: PLC0415 - the scheduler loads slowly
 
-        return WhyView.of(visible_why(self._store, self._settings, self.find(reference), self.sees, what_if=what_if))
+        session, decided = self.find(reference), self._decided()
+        return WhyView.of(visible_why(self._store, self._settings, decided, session, self.sees, what_if=what_if))
 
     def queue(self, group: str | None = None) -> QueueView:
         """Return the pending sessions that the user may see, of all groups or of one; positions count all that wait."""
-        queued = self.visible_queue().queued
-        return QueueView.of(one for one in queued if group in {None, one.session.spec.resource_group})
-
-    def queue_page(self, size: int, begin: int = 0, group: str | None = None, within: str | None = None) -> "QueuePage":
-        """Return a page of the queue for people. Raises NotFoundError for a row that is there no more."""
-        from muster.service.questions.queue_pages import QueuePageRequest, queue_page  # noqa: PLC0415 - loads slowly
-
-        request = QueuePageRequest(size, begin, group, within)
-        return queue_page(self._store, self._settings, self.sees, request)
-
-    def queue_row_members(self, first: str, count: int) -> list[str]:
-        """Return the ids of the first sessions of a row of that page. Raises NotFoundError if it has changed."""
-        from muster.service.questions.queue_pages import members  # noqa: PLC0415 - the scheduler loads slowly
-
-        return members(self._store, self._settings, self.sees, first, count)
-
-    def visible_queue(self) -> "VisibleQueue":
-        """Return the same, with how many wait in all."""
         from muster.service.questions.queue import visible_queue  # noqa: PLC0415 - the scheduler loads slowly
 
-        return visible_queue(self._store, self._settings, self.sees)
+        queued = visible_queue(self._store, self._settings, self._decided().queue(), self.sees).queued
+        return QueueView.of(one for one in queued if group in {None, one.session.spec.resource_group})
+
+    @property
+    def queue_pages(self) -> "QueuePages":
+        from muster.service.questions.queue_pages import QueuePages  # noqa: PLC0415 - the scheduler loads slowly
+
+        return QueuePages(self._store, self._settings, self._decided(), self.sees)
 
     def agents(self, labels: Mapping[str, str]) -> AgentsView:
         """Return the agents that have all of the labels.
@@ -396,18 +393,10 @@ class LocalBackend:
 
         Raises ScopeError, NotFoundError, BadInputError, NotPossibleInStateError and AgentUnreachableError.
         """
-        from muster.service.reach.app_tunnel import token_of  # noqa: PLC0415 - the Docker SDK loads slowly
+        from muster.service.reach.app_tunnel import app_access  # noqa: PLC0415 - the Docker SDK loads slowly
 
         self.check_may_change()
-        session = self.find(reference)
-        agents = self._store.agents()
-        app = app_named(session, name)
-        status = next(one for one in session_apps(session, agents, time.time()) if one.app == app)
-        check_openable(session, status)
-        agent = agent_of(agents, session, session.main)
-        token = token_of(session, agent, app, self._settings.launch_policy().runtime_path)
-        url = app.url.replace("{token}", token)
-        return AppAccessView(name=app.name, port=app.port, url=url, state=status.state, reason=status.reason or None)
+        return app_access(self._store, self._settings, self.find(reference), name)
 
     def ssh_access(self, reference: str) -> SshAccessView:
         """Raises ScopeError, as `find`, and NotPossibleInStateError where the session does not run."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from muster.core.images.committed import CommittedImage
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # Ansible, the Docker SDK and the scheduler load slowly
     from muster.service.images.commits import Commit, CommitRequest
     from muster.service.images.distribution import ImageSync, Synced, SyncProgressed
     from muster.service.images.removal import RemovedImage
+    from muster.service.questions.decided_queue import DecidedQueue
     from muster.service.questions.what_if import WhatIf
     from muster.service.usage.watched import UsageCache
 
@@ -75,7 +77,22 @@ class Service:
 
     def backend(self, token: Token) -> LocalBackend:
         """Return what the token's user may see and change."""
-        return LocalBackend(self._store, self.settings, self._under_way, self._measurements, token)
+        return LocalBackend(
+            self._store, self.settings, self._under_way, self._measurements, lambda: self._decided_queue, token
+        )
+
+    def read_ahead(self) -> None:
+        """Read and decide the queue, so that its first reader waits for neither that nor the compiled code.
+
+        Raises SettingsError when a scheduler plugin cannot be used, and StoreUnavailableError.
+        """
+        self._decided_queue.queue()
+
+    @cached_property
+    def _decided_queue(self) -> "DecidedQueue":
+        from muster.service.questions.decided_queue import DecidedQueue  # noqa: PLC0415 - the scheduler loads slowly
+
+        return DecidedQueue(self._store, self.settings)
 
     def served(self) -> AbstractContextManager[None]:
         """Let no backup be restored for as long as the context lasts."""

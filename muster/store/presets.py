@@ -48,9 +48,12 @@ class PresetRows:
                 raise BadInputError(f"preset: you have {most} presets; remove one of them first")
             upsert(connection, presets, [row])
 
-    def remove(self, owner: str, name: str) -> None:
-        """Raises NotFoundError."""
-        this = sa.delete(presets).where(presets.c.owner == owner, presets.c.name == name)
+    def remove(self, owner: str, name: str) -> OwnPreset:
+        """Remove a preset and return it. Raises NotFoundError."""
+        is_it = sa.and_(presets.c.owner == owner, presets.c.name == name)
         with writing(self._engine) as connection:
-            if not connection.execute(this).rowcount:
-                raise NotFoundError(f"you have no preset {name!r}; choose one on the launch page")
+            row = connection.execute(sa.select(presets).where(is_it)).mappings().first()
+            if row is None:
+                raise NotFoundError(f"you have no preset {name!r} of your own; choose one that you have saved")
+            connection.execute(sa.delete(presets).where(is_it))
+        return OwnPreset(**row)

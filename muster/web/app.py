@@ -21,6 +21,7 @@ from muster.web.problems import Problem, install
 from muster.web.protection import Audit, CountedRequests, RequestCounts, RequestSize, SecurityHeaders
 from muster.web.rendering import STATIC, CachedFiles
 from muster.web.routes import PREFIX, all_routes
+from muster.web.shared_work import SharedWork
 from muster.web.streams.file_content import is_upload
 from muster.web.viewer import NotSignedInError, is_known
 from muster.web.words import plain_words
@@ -64,6 +65,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     app.state.file_streams = set()
     app.state.app_gateway = None if apps is None else AppGateway(service, apps, app.state.live)
     app.state.meter = service.meter()
+    app.state.live_parts = SharedWork[str]()
     app.state.request_counts = RequestCounts()
     app.router.routes.extend(all_routes())
     app.add_api_route("/openapi.json", _to_document, include_in_schema=False)

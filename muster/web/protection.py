@@ -273,6 +273,7 @@ def _record(scope: Scope, status: int) -> Mapping[str, Any]:
         "sessions": state.get("audit_sessions", []),
         "owner": state.get("audit_owner"),
         "status": status,
+        **state.get("audit_content", {}),
     }
 
 

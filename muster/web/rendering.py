@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from muster.core.model.session import FINAL, SessionState
+from muster.core.spec.end_signal import spell_end_signal
 from muster.core.values.slots import spell_slots
 from muster.core.values.units import (
     exact_bytes,
@@ -45,6 +46,13 @@ def render(template: str, block: str | None, context: Mapping[str, Any]) -> str:
     if block is None:
         return loaded.render(context)
     return "".join(loaded.blocks[block](loaded.new_context(dict(context))))
+
+
+def load_templates() -> None:
+    """Compile all templates, so that no page waits for its own."""
+    environment = _environment()
+    for name in environment.list_templates(["html"]):
+        environment.get_template(name)
 
 
 class CachedFiles(StaticFiles):
@@ -95,6 +103,7 @@ def _environment() -> Environment:
         "bytes": spell_bytes,
         "cpu": format_milli,
         "duration": format_duration,
+        "end_signal": spell_end_signal,
         "exact_bytes": exact_bytes,
         "moment": _moment,
         "seconds": format_seconds,

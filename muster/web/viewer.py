@@ -3,10 +3,10 @@
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlsplit
 
 from fastapi import Depends, Request, WebSocket
@@ -22,6 +22,9 @@ from muster.service.local_backend import LocalBackend
 from muster.web.caller import check_requests, service_of
 from muster.web.rendering import render
 from muster.web.unix_connections import connection_secret
+
+if TYPE_CHECKING:
+    from muster.web.shared_work import SharedWork
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _POLICY = (
@@ -97,6 +100,20 @@ class Viewer:
         """Return the page, or for htmx its block `live` alone. `terminal`: scripts may set styles."""
         block = "live" if is_htmx(self.connection) else None
         return html(template, block, self._context(context), status, terminal=terminal)
+
+    def shared_page(self, template: str, context: Callable[[], Mapping[str, object]]) -> Response:
+        """Return as `page`; what refreshes itself is made once for all of the user's pages that ask for it meanwhile.
+
+        The block `live` of such a template is the same in all browsers of a user with a token of this scope.
+        """
+        if not is_htmx(self.connection):
+            return html(template, None, self._context(context()))
+        url, token = self.connection.url, self.token
+        key = (template, url.path, url.query, token.user, token.scope, token.projects)
+        shared: SharedWork[str] = self.connection.app.state.live_parts
+        # Without `csrf_field`, which is one browser's own.
+        values = {"viewer": self, "request": self.connection}
+        return _html(shared.result(key, lambda: render(template, "live", {**values, **context()})))
 
     def fragment(self, template: str, block: str, **context: object) -> Response:
         """Return one block of a template."""
@@ -187,9 +204,13 @@ def sign_in_path(connection: HTTPConnection) -> str:
 def html(
     template: str, block: str | None, context: Mapping[str, Any], status: int = 200, *, terminal: bool = False
 ) -> HTMLResponse:
+    return _html(render(template, block, context), status, terminal=terminal)
+
+
+def _html(text: str, status: int = 200, *, terminal: bool = False) -> HTMLResponse:
     policy = _POLICY.format(styles=" 'unsafe-inline'" if terminal else "")
     headers = {"Content-Security-Policy": policy, "Vary": "HX-Request", "Referrer-Policy": "same-origin"}
-    return HTMLResponse(render(template, block, context), status, headers)
+    return HTMLResponse(text, status, headers)
 
 
 def _viewer(connection: HTTPConnection, secret: str) -> Viewer:

@@ -66,9 +66,8 @@ from ansible.inventory.group import to_safe_group_name
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
 try:
-    from muster.core.model.session import SessionState
     from muster.core.values.errors import MusterError
-    from muster.service.reach.ssh_access import ssh_config, ssh_host_alias
+    from muster.service.reach.ssh_access import has_way_in, ssh_config, ssh_host_alias
     from muster.service.service import Service
     from muster.settings import load_settings
 
@@ -141,11 +140,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     def _add_kernels(self, settings: Settings, snapshot: Snapshot) -> None:
         agents = {agent.id: agent for agent in snapshot.agents}
-        running = [
-            session
-            for session in snapshot.sessions
-            if session.state is SessionState.RUNNING and session.main.ssh_port and session.agents[0] in agents
-        ]
+        running = [session for session in snapshot.sessions if has_way_in(session) and session.agents[0] in agents]
         labels = _labels(running)
         for session in running:
             config = ssh_config(settings, session, agents[session.agents[0]])

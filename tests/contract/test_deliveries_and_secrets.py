@@ -18,7 +18,7 @@ S = SessionState
 URL = "https://hooks.example.org/x"
 
 
-def told(deliveries, now: float = NOW) -> list[tuple[str, str | None, str]]:
+def due_words(deliveries, now: float = NOW) -> list[tuple[str, str | None, str]]:
     """Return all that is due, each session's and target's in their order."""
     received = []
     while due := deliveries.due(now):
@@ -40,21 +40,21 @@ def followed(store):
 def test_a_callback_is_sent_each_change_of_its_session_in_order(store, followed):
     store.deliveries.gather([], NOW)
     store.deliveries.gather([], NOW)
-    assert told(store.deliveries) == [("callback", None, "PENDING"), ("callback", "PENDING", "SCHEDULED")]
+    assert due_words(store.deliveries) == [("callback", None, "PENDING"), ("callback", "PENDING", "SCHEDULED")]
     scheduled = replace(followed, state=S.SCHEDULED)
     store.apply([transition(scheduled, S.PREPARING, "launching", NOW)])
     store.apply([transition(replace(followed, state=S.PREPARING), S.PREPARING, "all kernels answer", NOW)])
     store.deliveries.gather([], NOW)
-    assert told(store.deliveries) == [("callback", "SCHEDULED", "PREPARING")]
+    assert due_words(store.deliveries) == [("callback", "SCHEDULED", "PREPARING")]
 
 
 @pytest.mark.usefixtures("followed")
 def test_a_hook_is_sent_the_changes_of_all_sessions_since_it_was_added(store):
     store.deliveries.gather([], NOW)
-    told(store.deliveries)
+    due_words(store.deliveries)
     store.add([make_session(3)])
     store.deliveries.gather(["note"], NOW)
-    assert told(store.deliveries) == [("hook:note", None, "PENDING")]
+    assert due_words(store.deliveries) == [("hook:note", None, "PENDING")]
 
 
 def test_owners_of_callbacks_and_hooks_take_turns(store):
@@ -85,13 +85,13 @@ def test_a_failed_delivery_holds_up_the_next_ones_and_is_noted_once(store, follo
     deliveries.failed(again, "it is still away", NOW)
     (later,) = deliveries.due(NOW + 2)
     deliveries.done(later)
-    assert told(deliveries) == [("callback", "PENDING", "SCHEDULED")]
+    assert due_words(deliveries) == [("callback", "PENDING", "SCHEDULED")]
     notes = [line.reason for line in store.story(followed.id) if "failed" in line.reason]
     assert notes == ["callback failed: it is away"]
     assert store.find(followed.id).state is S.SCHEDULED
     # The note is no change of state.
     deliveries.gather([], NOW)
-    assert told(deliveries) == []
+    assert due_words(deliveries) == []
 
 
 def test_a_failed_delivery_is_retried_at_once_if_the_clock_is_set_back(store, followed):
@@ -115,14 +115,14 @@ def test_a_delivery_that_fails_for_a_day_is_given_up_and_the_next_is_sent(store)
         store.deliveries.failed(delivery, "no", now)
         now += 3600
     assert now > NOW + 20 * 3600
-    assert told(store.deliveries, now) == [("callback", "PENDING", "SCHEDULED")]
+    assert due_words(store.deliveries, now) == [("callback", "PENDING", "SCHEDULED")]
 
 
 def test_more_than_fits_into_one_transaction_is_gathered_whole(store):
     sessions = [make_session(number, callback=URL) for number in range(1, 502)]
     store.add(sessions)
     store.deliveries.gather(["note"], NOW)
-    received = told(store.deliveries)
+    received = due_words(store.deliveries)
     assert (len(received), {target for target, *_ in received}) == (1002, {"callback", "hook:note"})
 
 

@@ -32,11 +32,11 @@ def engine(tmp_path) -> Iterator[sa.Engine]:
     ],
 )
 def test_a_users_sessions_are_counted_in_an_index_of_owners(engine, filtered):
-    asked = []
-    sa.event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+    statements = []
+    sa.event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2:4]))
     ids, _, count = session_ids_of_page(engine, filtered, ListPageRequest(5, descending=True))
     assert (len(ids), count) == (5, 10)
-    (counting,) = [given for given in asked if "count(*)" in given[0]]
+    (counting,) = [given for given in statements if "count(*)" in given[0]]
     with reading(engine) as connection:
         plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {counting[0]}", counting[1]).all()
     steps = [step[-1] for step in plan]

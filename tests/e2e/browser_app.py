@@ -7,10 +7,10 @@ from contextlib import ExitStack
 _APP = """
 import base64, hashlib, http.server, os
 
-PAGE = '''<!doctype html><html lang="en"><title>An app</title><h1>An app</h1><p id="told"></p><script>
+PAGE = '''<!doctype html><html lang="en"><title>An app</title><h1>An app</h1><p id="message"></p><script>
 const socket = new WebSocket(`${location.protocol.replace("http", "ws")}//${location.host}/ws`);
 socket.onopen = () => socket.send("hello");
-socket.onmessage = (event) => { document.getElementById("told").textContent = event.data; };
+socket.onmessage = (event) => { document.getElementById("message").textContent = event.data; };
 </script></html>'''
 
 

@@ -83,8 +83,8 @@ def test_every_kernel_of_a_preempted_session_saves_and_finds_that_it_was_queued_
     high = signalling.submit(*SMALL, "--mem", mem, "--cluster-size", "2", "--priority", "90", "--name", "urgent")
     signalling.reaches(high, "RUNNING")
     story = reasons(signalling.reaches(low, "PENDING"))
-    asked, *sent = [line for line in story if "USR1" in line]
-    assert asked.startswith("USR1 goes to its command before its place is taken: preempted by urgent")
+    first, *sent = [line for line in story if "USR1" in line]
+    assert first.startswith("USR1 goes to its command before its place is taken: preempted by urgent")
     assert "; ".join(sent).count("USR1 was sent to") == 2
     assert said() == ["restarts 0\nsaved\n"] * 2
     signalling.run("terminate", high)

@@ -32,14 +32,14 @@ def sessions(quiet_node) -> dict[str, str]:
     os.chown(plain, 4712, 4712)
     (plain / "in").symlink_to(node.folders / folder(node, "hidden", *ADA)["path"])
     (plain / "up").symlink_to("..")
-    asked = {
+    requested = {
         "hers": (*ADA, "--cluster-size", "2", "-v", "data", "-v", "papers", "-v", "small"),
         "his": (*BOB, "-P", "vision", "-v", "ada/data:/data", "-v", "papers", "-v", "plain"),
         "bare": (*ADA, "--no-dot-folders"),
         "in": (*BOB, "-v", "plain/in:/data"),
         "up": (*BOB, "-v", "plain/up:/data"),
     }
-    names = {key: node.submit(*SMALL, *arguments) for key, arguments in asked.items()}
+    names = {key: node.submit(*SMALL, *arguments) for key, arguments in requested.items()}
     node.run("pass", "--wait")
     return names
 

@@ -114,11 +114,11 @@ def test_a_lack_of_memory_in_an_interactive_session_is_told_while_it_goes_on(nod
     name = node.start()
     greedy = "blocks = [bytearray(1 << 20) for _ in range(200)]"
     assert node.exec(name, "python3", "-c", greedy, check=False).code != 0
-    told = "main1 ran out of memory: a process of it was killed, the container went on"
-    session = eventually(lambda: node.show(name), lambda seen: seen["reason"] == told)
+    expected = "main1 ran out of memory: a process of it was killed, the container went on"
+    session = eventually(lambda: node.show(name), lambda seen: seen["reason"] == expected)
     assert (session["state"], session["kernels"][0]["oom_killed"]) == ("RUNNING", True)
-    assert told in node.run("show", name).out
-    assert told in [line["reason"] for line in session["story"]]
+    assert expected in node.run("show", name).out
+    assert expected in [line["reason"] for line in session["story"]]
 
 
 def test_a_time_limit_ends_a_session(node):

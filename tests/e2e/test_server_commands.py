@@ -34,8 +34,8 @@ def test_a_folder_a_secret_a_session_an_image_of_it_and_what_it_used(server, tmp
     carol("secret", "set", "api-token", "--from-file", str(secret))
     seen = f"{HOME}/numbers/seen"
     command = f"cat /run/muster/secrets/api-token > {seen}; echo 42 > result; wc -c < {seen}; sleep 1000"
-    asked = ("-v", "numbers", "--secret", "api-token", "-c", command)
-    carol("submit", *SMALL, "--name", "afar", *asked)
+    requested = ("-v", "numbers", "--secret", "api-token", "-c", command)
+    carol("submit", *SMALL, "--name", "afar", *requested)
     server.node.reaches("afar", "RUNNING")
     with (
         server.client(token) as client,

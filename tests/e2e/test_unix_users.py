@@ -72,8 +72,8 @@ def test_a_day_of_work_without_a_token(muster, login, node, socket_path, monkeyp
     muster("folder", "create", "results")
     muster("secret", "set", "api-key", stdin="hush")
     serve = f"echo begun; exec {RUNTIME}/bin/busybox httpd -f -p 127.0.0.1:8000 -h {HOME}"
-    asked = ("--cluster-size", "2", "-v", "results", "--secret", "api-key", "--publish", "web=8000", "-c", serve)
-    submitted = muster("submit", *SMALL, "--name", "desk", *asked, "--json").json()[0]
+    requested = ("--cluster-size", "2", "-v", "results", "--secret", "api-key", "--publish", "web=8000", "-c", serve)
+    submitted = muster("submit", *SMALL, "--name", "desk", *requested, "--json").json()[0]
     assert submitted["owner"] == login
     node.reaches(submitted["id"], "RUNNING")
     assert [one["name"] for one in muster("ls", "--json").json()] == ["desk"]

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STACK_DEPTH = 16, PROCESSORS = 132, THREADS = 2048 };
+enum { STACK_DEPTH = 16, PROCESSORS = 132, THREADS = 2048, STACK_BLOCK = 512, FIFO_BLOCK = 1 << 20 };
 static const size_t default_limits[LIMITS] = {1024, 1 << 20, 8 << 20};
 
 struct CUgreenCtx_st {
@@ -250,6 +250,11 @@ EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     CUresult result = context_status(&context);
     if (result != CUDA_SUCCESS || (unsigned)limit >= LIMITS)
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    /* A driver may set more or less. */
+    if (limit == CU_LIMIT_STACK_SIZE)
+        value = (value + STACK_BLOCK - 1) / STACK_BLOCK * STACK_BLOCK;
+    if (limit == CU_LIMIT_PRINTF_FIFO_SIZE)
+        value = value / FIFO_BLOCK * FIFO_BLOCK;
     uint64_t before = limit_bytes(limit, context->limits[limit]);
     result = reserve_bytes(context->device, limit_bytes(limit, value));
     if (result != CUDA_SUCCESS)

@@ -5,7 +5,7 @@
 
 /* An address tells the place in this table, and 1 TiB of room behind it; nobody follows these pointers. The functions
    of the 32-bit days give addresses of 1 MiB each. */
-enum { ADDRESS_BITS = 40, OLD_ADDRESS_BITS = 20, OLD_ADDRESSES = 1 << 12, PITCH = 512 };
+enum { ADDRESS_BITS = 40, OLD_ADDRESS_BITS = 20, OLD_ADDRESSES = 1 << 12 };
 static struct allocation *table;
 static uint32_t length, used, first_free;
 
@@ -106,7 +106,8 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t w
 {
     if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16))
         return CUDA_ERROR_INVALID_VALUE;
-    size_t row = (width + PITCH - 1) / PITCH * PITCH;
+    size_t grain = element == 4 ? 512 : element == 8 ? 256 : 1024; /* no program can know it */
+    size_t row = (width + grain - 1) / grain * grain;
     CUresult result = allocate(address, row * height, ALLOC_LINEAR);
     if (result == CUDA_SUCCESS)
         *pitch = row;

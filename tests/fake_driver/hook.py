@@ -19,10 +19,12 @@ VERSION = "999.1"
 INTO_MOUNTS = ("nsenter", "--mount", "--target")
 
 
-def visible_devices(asked: str, devices: list[str]) -> list[str]:
-    if asked == "all":
+def visible_devices(requested: str, devices: list[str]) -> list[str]:
+    if requested == "all":
         return devices
-    chosen = [devices[int(word)] if word.isdigit() and int(word) < len(devices) else word for word in asked.split(",")]
+    chosen = [
+        devices[int(word)] if word.isdigit() and int(word) < len(devices) else word for word in requested.split(",")
+    ]
     unknown = sorted(set(chosen) - set(devices))
     if unknown:
         sys.exit(f"fake hook: NVIDIA_VISIBLE_DEVICES: unknown device {unknown[0]}")
@@ -65,13 +67,13 @@ def main() -> None:
     bundle = Path(container["bundle"])
     config = json.loads((bundle / "config.json").read_text())
     environment = dict(entry.split("=", 1) for entry in config["process"].get("env", []) if "=" in entry)
-    asked = environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    if asked in {"", "void", "none"}:
+    requested = environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    if requested in {"", "void", "none"}:
         return
     root = (bundle / config["root"]["path"]).resolve()
     host_bin = Path(__file__).resolve().parent
     status = subprocess.run([host_bin / "fakegpu", "status"], check=True, capture_output=True, text=True)
-    devices = visible_devices(asked, [device["uuid"] for device in json.loads(status.stdout)["devices"]])
+    devices = visible_devices(requested, [device["uuid"] for device in json.loads(status.stdout)["devices"]])
     script = mount_script(root, host_bin, devices)
     done = subprocess.run(
         [*INTO_MOUNTS, str(container["pid"]), "sh", "-c", script], capture_output=True, text=True, check=False

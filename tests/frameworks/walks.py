@@ -58,8 +58,8 @@ def through_tensorboard(board: AppBrowser, run: str, tag: str) -> list[Any]:
     assert board.get("/data/runs").json() == [run]
     points = board.get("/data/plugin/scalars/scalars", params={"run": run, "tag": tag}).json()
     # By this request the page asks for all of its plots.
-    asked = {"requests": json.dumps([{"plugin": "scalars", "tag": tag}])}
-    series = board.post("/experiment/defaultExperimentId/data/plugin/timeseries/timeSeries", data=asked)
+    query = {"requests": json.dumps([{"plugin": "scalars", "tag": tag}])}
+    series = board.post("/experiment/defaultExperimentId/data/plugin/timeseries/timeSeries", data=query)
     (answer,) = series.json()
     assert [point["value"] for point in answer["runToSeries"][run]] == [value for _, _, value in points]
     return [value for _, _, value in points]

@@ -82,6 +82,9 @@ def test_the_demo_runs_to_its_end(machine: Machine) -> None:
         assert lines[lines.index(f"$ muster exec demo -- ssh {sub} hostname") + 1] == sub
     assert "./dev clean-demo" in output
     assert re.search(r"\bdemo\b.*\bRUNNING\b", machine.run("muster ls"))
+    # Below /root, where its user may not look, the server would end again and again.
+    assert "Install Muster where all users can read it" in re.sub(r"\s+", " ", output)
+    assert machine.run("systemctl is-active muster muster-web", check=False) == "active\ninactive"
 
 
 def test_the_demo_runs_again_and_provisioning_changes_nothing(machine: Machine) -> None:

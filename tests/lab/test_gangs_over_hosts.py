@@ -85,20 +85,20 @@ def uneven_node(new_lab_node) -> LabControlNode:
 
 
 def test_a_gang_lies_on_one_host_where_one_can_hold_it_and_groups_stay_apart(uneven_node: LabControlNode) -> None:
-    asked = ("--cluster-mode", "multi-node", "--cpu", "1", "--resource-group", "uneven")
-    four = uneven_node.show(uneven_node.start("--cluster-size", "4", *asked))
+    requested = ("--cluster-mode", "multi-node", "--cpu", "1", "--resource-group", "uneven")
+    four = uneven_node.show(uneven_node.start("--cluster-size", "4", *requested))
     assert {kernel["agent"] for kernel in four["kernels"]} == {"lab-2"}
     assert four["cluster_mode"] == "single-node"
     uneven_node.run("terminate", four["name"], "--wait")
 
-    six = uneven_node.show(uneven_node.start("--cluster-size", "6", *asked))
+    six = uneven_node.show(uneven_node.start("--cluster-size", "6", *requested))
     agents = [kernel["agent"] for kernel in six["kernels"]]
     assert (agents.count("lab-1"), agents.count("lab-2")) == (2, 4)
-    waiting = uneven_node.submit(*SMALL, "--cluster-size", "2", *asked)
+    waiting = uneven_node.submit(*SMALL, "--cluster-size", "2", *requested)
     apart = uneven_node.show(uneven_node.start("--resource-group", "apart"))
     assert apart["agents"] == ["lab-3"]
     assert uneven_node.show(waiting)["state"] == "PENDING"
-    seven = uneven_node.run("submit", "--name", "seven", *SMALL, "--cluster-size", "7", *asked)
+    seven = uneven_node.run("submit", "--name", "seven", *SMALL, "--cluster-size", "7", *requested)
     assert "can never start" in seven.err
     uneven_node.run("cancel", "seven", waiting)
     uneven_node.run("terminate", six["name"], apart["name"], "--wait")

@@ -321,8 +321,8 @@ def test_bad_networks_are_answered_with_all_errors_and_nothing_is_done(lab: Lab)
     before = lab.run(host, "cat", CONFIGURATION).out
     done = provision_again(ROLE, "--limit", host, "-e", json.dumps(wishes))
     assert done.returncode != 0
-    told = " ".join(done.stdout.split())
-    assert "session_firewall_closed: '10.0.0.1/8' is no network" in told
-    assert "session_firewall_peers: 'lab' is no network" in told
+    complaint = " ".join(done.stdout.split())
+    assert "session_firewall_closed: '10.0.0.1/8' is no network" in complaint
+    assert "session_firewall_peers: 'lab' is no network" in complaint
     assert lab.run(host, "cat", CONFIGURATION).out == before
     assert lab.run(host, "muster-firewall", "check").out == ""

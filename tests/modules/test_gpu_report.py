@@ -100,8 +100,8 @@ def driver(tmp_path):
 
 def _asked(libraries, script, argument):
     environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
-    asked = [sys.executable, "-c", script, str(argument)]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+    command = [sys.executable, "-c", script, str(argument)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
     return json.loads(done.stdout)
 
 
@@ -145,9 +145,9 @@ def test_a_host_without_a_driver_has_no_gpus(tmp_path):
 )
 def test_a_broken_driver_is_reported_and_breaks_nothing(driver, broken, trouble):
     patience_s = 0.5 if broken == "pause()" else 30
-    gpus, (told,) = driver(REPORT, patience_s, f"-DON_INIT={broken}")
+    gpus, (warning,) = driver(REPORT, patience_s, f"-DON_INIT={broken}")
     assert gpus == []
-    assert told.startswith(trouble)
+    assert warning.startswith(trouble)
 
 
 def test_a_lost_gpu_is_reported_and_the_others_stay(driver):

@@ -4,6 +4,7 @@ import subprocess
 
 from tests.modules.agent_code import agent_names
 from tests.modules.cluster_on_host import desired, session
+from tests.waiting import eventually
 
 REACHES = "/opt/muster/runtime/bin/busybox timeout 3 /opt/muster/runtime/bin/busybox nc {} 2200 </dev/null | head -c 7"
 
@@ -34,6 +35,28 @@ def test_the_next_session_of_one_kernel_gets_the_network_of_the_last(cluster):
     assert "networks" not in result["diff"]["after"]
     assert not cluster.converge(second)["changed"]
     assert cluster.run_in(second, "main1", "sh", "-c", REACHES.format("main1")) == "SSH-2.0"
+
+
+def test_the_visit_that_removes_an_ended_kernel_lends_its_network_on(cluster):
+    first, second = session(command=["true"]), session()
+    cluster.converge(first)
+    network, _ = _network(cluster, first)
+    eventually(cluster.states, lambda states: set(states.values()) == {"exited"})
+    cluster.converge(desired(first, "stop"), second)
+    assert _network(cluster, second)[0] == network
+    assert cluster.lent_networks() == [network]
+    assert cluster.engine.containers(agent_names.of_session(first["id"])) == []
+    assert cluster.run_in(second, "main1", "sh", "-c", REACHES.format("main1")) == "SSH-2.0"
+    cluster.converge(second)  # forgets the last words of the first
+    assert not cluster.converge(second)["changed"]
+
+
+def test_a_network_of_a_kernel_that_still_runs_is_lent_to_nobody(cluster):
+    first, second = session(), session()
+    cluster.converge(first)
+    network, _ = _network(cluster, first)
+    cluster.converge(desired(first, "stop"), second)
+    assert _network(cluster, second)[0] != network
 
 
 def test_sessions_of_one_kernel_reach_neither_each_other_nor_a_gang(cluster):

@@ -92,3 +92,8 @@ def attack(fake_driver: FakeDriver, container: Container) -> Callable[..., tuple
 @pytest.fixture(scope="session")
 def lease_steps(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return load_steps(tmp_path_factory.mktemp("steps"))
+
+
+@pytest.fixture
+def plain_container(fake_driver, build_native):
+    return Container(fake_driver, build_native).start()

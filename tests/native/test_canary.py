@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.gpu_container import HERE, NATIVE
+
 CAP = 2 << 30
 
 
@@ -79,6 +81,50 @@ def test_more_than_the_share_in_sight_is_refused(run_canary, fake_driver, tmp_pa
     status, said = run_canary({(uuid := fake_driver.uuids()[0]): CAP}, fake_driver.directory, canary=canary)
     total = f"shows 8192 MiB of {uuid}, and this container's share is 2048 MiB"
     assert (status, said) == (1, f"muster canary: libnvidia-ml.so.1 {total}; tell the administrator\n")
+
+
+LIMITED = "GPU-22222222-2222-2222-2222-222222222222"
+NVML, CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
+# What the libraries in the place of ours answer, and which of them the canary then refuses.
+ANSWERS = [
+    ({}, None),
+    ({"nvml_total": CAP, "nvml_total_v2": CAP, "cuda_total": CAP}, None),
+    ({"nvml_total": CAP + 1}, NVML),
+    ({"nvml_total_v2": CAP + 1}, NVML),
+    ({"cuda_total": CAP + 1}, CUDA),
+    ({"nvmlInit_v2": 4}, NVML),
+    ({"nvmlInit_v2": 9, "nvml_total": CAP + 1}, None),
+    ({"nvmlInit_v2": 9, "cuda_total": CAP + 1}, CUDA),
+    ({"nvmlDeviceGetHandleByUUID": 6, "nvml_total": CAP + 1}, None),
+    ({"nvmlDeviceGetMemoryInfo": 999}, NVML),
+    ({"nvmlDeviceGetMemoryInfo_v2": 13, "nvml_total_v2": CAP + 1}, None),
+    ({"cuInit": 800}, CUDA),
+    ({"cuInit": 100, "cuda_total": CAP + 1}, None),
+    ({"cuDeviceGetCount": 999, "cuda_total": CAP + 1}, None),
+    ({"cuDeviceGet": 999}, CUDA),
+    ({"cuDeviceGetUuid": 999}, CUDA),
+    ({"cuDeviceTotalMem_v2": 999}, CUDA),
+]
+
+
+def test_every_answer_of_libraries_in_the_place_of_ours_is_looked_at(run_canary, monkeypatch, tmp_path: Path) -> None:
+    for folder in ("bin", "lib"):
+        (tmp_path / folder).mkdir()
+    canary = shutil.copy(run_canary.program, tmp_path / "bin")
+    flags = ["-std=gnu11", "-shared", "-fPIC", f"-I{NATIVE}", f"-Wl,-soname,{NVML}"]
+    subprocess.run(["gcc", *flags, HERE / "canary_libraries.c", "-o", tmp_path / "lib" / NVML], check=True)
+    shutil.copy(tmp_path / "lib" / NVML, tmp_path / "lib" / CUDA)
+    wrong = []
+    for answers, refused in ANSWERS:
+        with monkeypatch.context() as patch:
+            for name, answer in answers.items():
+                patch.setenv(name, str(answer))
+            status, said = run_canary({LIMITED: CAP}, tmp_path / "lib", canary=canary)
+        problem = "shows" if any("total" in name for name in answers) else "refuses to be used in this container"
+        expected = f"muster canary: {refused} {problem}" if refused else ""
+        if (status, said[: len(expected)], said.count("\n")) != (int(bool(refused)), expected, int(bool(refused))):
+            wrong.append((answers, said))
+    assert wrong == []
 
 
 def test_libraries_that_the_loader_does_not_find_are_no_way_past(run_canary, fake_driver, tmp_path: Path) -> None:

@@ -140,6 +140,30 @@ tell([held, free_and_total()[0]])
     assert told == f"[{OUT_OF_MEMORY}, {CAP - CONTEXT}]"
 
 
+def test_memory_that_is_bound_by_an_address_is_not_its_neighbours(attack):
+    told, used = attack(f"""
+{HOARD}
+size, none, start = 256 * MIB, c_uint64(0), c_uint64()
+ok(cuda.cuMemAddressReserve(byref(start), c_size_t(6 * size), c_size_t(0), none, none))
+at = [c_uint64(start.value + place * size) for place in range(6)]
+for address in at:
+    handle = create(size)
+    ok(cuda.cuMemMap(address, c_size_t(size), c_size_t(0), handle, none))
+    ok(cuda.cuMemRelease(handle))
+for place in (1, 3, 5):
+    ok(cuda.cuMulticastBindAddr(multicast, c_size_t(place * size), at[place], c_size_t(size), none))
+free = []
+for place in range(6):
+    ok(cuda.cuMemUnmap(at[place], c_size_t(size)))
+    free.append(free_and_total()[0])
+for place in (1, 3, 5):
+    unbound(place * size)
+    free.append(free_and_total()[0])
+tell([({CAP - CONTEXT} - this) // size for this in free])
+    """)
+    assert (told, used) == ("[5, 5, 4, 4, 3, 3, 2, 1, 0]", CONTEXT)
+
+
 FOR_OTHERS = {
     "a network card": """
 def given(handle):

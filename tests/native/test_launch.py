@@ -1,6 +1,7 @@
 """Launches through the proxies, on the fake driver: in turn, however they are made, and no capture is spoiled."""
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -215,11 +216,88 @@ def test_a_process_that_ends_amid_its_work_hands_on_its_turn(containers, fake_dr
     assert ended > 100, "had it not handed on its turn, the other would have waited for 100 ms each time"
 
 
+def test_a_process_that_ends_while_another_waits_hands_on_its_turn_at_once(containers, fake_driver, clock):
+    uuid = fake_driver.uuids()[0]
+    scripts = (
+        "time.sleep(0.0055)",
+        "time.sleep(0.005)\nbegan = time.monotonic()\nok(launch(run))\ntell(1000 * (time.monotonic() - began))",
+    )
+    running = []
+    for container, first, then in zip(containers, ("ok(launch(run))", ""), scripts, strict=False):
+        container.limit({uuid: 500})
+        script = f"import time\ncontext()\nrun = kernel('spin_us_30000')\n{first}\n{then}"
+        command, environment = fake_driver.command(script, container.libraries)
+        running.append(clock.start(command, environment, cwd=container.home))
+    waited = json.loads(clock.output(running[1]))
+    assert waited < 50, "one that only stopped would be waited for for 100 ms"
+    clock.output(running[0])
+
+
+def test_a_context_ends_after_the_wait_for_its_work_that_goes_on(containers, fake_driver, clock):
+    """A stream that the driver refuses to destroy amid its capture is captured on, and until then nothing waits."""
+    uuid = fake_driver.uuids()[0]
+    for container in containers[:2]:
+        container.limit({uuid: 500})
+    other = containers[1].start(0, "work", "kernel", "spin_us_1000", 1000)
+    script = """
+        import time
+        made, stream, graph = c_void_p(), c_void_p(), c_void_p()
+        context()
+        ok(cuda.cuCtxCreate_v2(byref(made), 0, 0))
+        ok(cuda.cuStreamCreate(byref(stream), 1))
+        ok(cuda.cuStreamBeginCapture_v2(stream, 2))
+        assert cuda.cuStreamDestroy_v2(stream) == CAPTURE_UNSUPPORTED
+        other = c_void_p()
+        ok(cuda.cuStreamCreate(byref(other), 1))
+        for ends in (False, True):
+            ok(launch(kernel("spin_us_50000"), other))
+            time.sleep(0.01 if ends else 0.1)
+            if not ends:
+                ok(cuda.cuStreamEndCapture(stream, byref(graph)))
+                ok(cuda.cuStreamDestroy_v2(stream))
+        began = time.monotonic()
+        ok(cuda.cuCtxDestroy_v2(made))
+        tell(1000 * (time.monotonic() - began))
+    """
+    command, environment = fake_driver.command(script, containers[0].libraries)
+    waited = json.loads(clock.output(clock.start(command, environment, cwd=containers[0].home)))
+    assert waited == pytest.approx(40, abs=2)
+    clock.output(other)
+
+
+def python(container, script):
+    """Return the exit status and the output of a script, on the machine's own clock."""
+    environment = {"LD_LIBRARY_PATH": str(container.libraries), "PYTHONPATH": str(HERE), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-S", "-c", "from cuda_client import *\n" + textwrap.dedent(script)]
+    done = subprocess.run(command, env=environment, cwd=container.home, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_end_of_a_forked_child_is_not_its_parents(containers, fake_driver):
+    """It runs the handlers that its parent has registered for the end, one of which hands on the parent's turn."""
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500})
+    script = f"""
+        import os, signal
+        def turn():
+            with open("state/lease/{uuid}", "rb") as table:
+                return table.read(24)[16:]
+        context()
+        ok(launch(kernel("spin_us_1000")))
+        before = turn()
+        if os.fork() == 0:
+            signal.alarm(60)
+            ctypes.CDLL(None).exit(0)
+        ended = os.wait()[1]
+        tell([ended, before == turn() != bytes(8)])
+    """
+    assert python(container, script) == (0, "[0, true]\n", "")
+
+
 def test_a_program_may_unload_the_library_and_destroy_its_context_after_a_launch(containers, fake_driver):
     container = containers[0]
     container.limit({fake_driver.uuids()[0]: 500})
     script = """
-        from cuda_client import *
         import _ctypes, time
         used = context()
         function = kernel("spin_us_1000")
@@ -231,7 +309,4 @@ def test_a_program_may_unload_the_library_and_destroy_its_context_after_a_launch
         # The lease's threads run in it.
         tell("libcuda.so.1" in open("/proc/self/maps").read())
     """
-    environment = {"LD_LIBRARY_PATH": str(container.libraries), "PYTHONPATH": str(HERE), "PATH": os.environ["PATH"]}
-    command = [sys.executable, "-S", "-c", textwrap.dedent(script)]
-    done = subprocess.run(command, env=environment, cwd=container.home, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "true\n", "")
+    assert python(container, script) == (0, "true\n", "")

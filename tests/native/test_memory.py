@@ -1,8 +1,11 @@
 """Every way to take memory of a GPU ends at the container's cap, and what is given back can be taken again."""
 
+import json
+
 import pytest
 
 from tests.native.gpu_container import CAP, CONTEXT, MIB, NOT_PERMITTED, OUT_OF_MEMORY, Container
+from tests.waiting import eventually
 
 KINDS = [
     *["linear", "linear_v1", "managed", "free_async", "pitch", "pitch_v1"],
@@ -16,11 +19,6 @@ BLOCK = 64 * MIB
 @pytest.fixture(params=["", "address,undefined"], ids=["plain", "sanitized"])
 def container(request, fake_driver, build_native):
     return Container(fake_driver, build_native, request.param).start()
-
-
-@pytest.fixture
-def plain_container(fake_driver, build_native):
-    return Container(fake_driver, build_native).start()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "vmm_unknown"])
@@ -123,54 +121,51 @@ def test_a_real_shortage_is_waited_for_where_a_killed_process_had_memory(fake_dr
     assert plain_container.client("fill", "linear", CAP - CONTEXT)["count"] == 1
 
 
-USE_A_POOL = """
-context()
-address = c_uint64()
-pool = c_void_p()
-ok(cuda.cuDeviceGetDefaultMemPool(byref(pool), 0))
-ok(cuda.cuMemPoolSetAttribute(pool, 4, byref(c_uint64(KEEP))))
-ok(cuda.cuMemAllocAsync(byref(address), c_size_t(1536 * MIB), None))
-ok(cuda.cuMemFreeAsync(address, None))
-ok(cuda.cuStreamSynchronize(None))
-"""
+@pytest.mark.parametrize(("died_on", "waited_ms"), [(0, [1023, 511, 0]), (1, [0, 0, 0])])
+def test_a_shortage_is_waited_for_up_to_a_second_each_and_not_long_after_a_death(
+    fake_driver, plain_container, clock, died_on, waited_ms
+):
+    """Pauses double up to 128 ms. Those of another GPU's dead are not waited for."""
+    fake_driver.init(2, CAP - 512 * MIB, "--free-delay-ms", "60000")
+    first, second = fake_driver.uuids()
+    plain_container.start()
+    head = plain_container.limits.read_text().partition("gpu ")[0]
+    plain_container.write_limits(f"{head}gpu {first} {CAP} 250\ngpu {second} {CAP} 250\n")
+    script = f"context({died_on})\nallocate(512 * MIB)\nwait()"
+    with fake_driver.start(script + "\n", plain_container.libraries) as dead:
+        eventually(lambda: fake_driver.used_bytes(died_on), lambda used: used == 512 * MIB + CONTEXT)
+        dead.kill()
+    script = """
+        import time
+        context(0)
+        allocate(free_and_total()[0])
+        def timed():
+            began = time.monotonic()
+            return refused(512 * MIB), round(1000 * (time.monotonic() - began))
+        tell([timed() for _ in range(3)])
+    """
+    seen = json.loads(clock.output(clock.start(*fake_driver.command(script, plain_container.libraries))))
+    assert [result for result, _ in seen] == 3 * [OUT_OF_MEMORY]
+    assert [waited for _, waited in seen] == pytest.approx(waited_ms, abs=5), "each wake takes a little"
 
 
-def test_memory_that_a_pool_gives_back_at_a_synchronisation_is_free_for_other_processes(fake_driver, plain_container):
-    script = USE_A_POOL.replace("KEEP", "0") + "tell(free_and_total())\nwait()"
-    process = fake_driver.start(script, plain_container.libraries)
-    assert process.stdout.readline() == f"[{CAP - CONTEXT}, {CAP}]\n"
-    assert plain_container.client("fill", "linear", CAP - 2 * CONTEXT)["count"] == 1
-    process.communicate()
-
-
-def test_unused_memory_of_a_pool_is_given_up_for_another_allocation(fake_driver, plain_container):
-    script = USE_A_POOL.replace("KEEP", str(1 << 40)) + (
-        "before = free_and_total()[0]\nallocate(1024 * MIB)\ntell([before, free_and_total()[0]])"
-    )
-    kept, left = fake_driver.run(script, plain_container.libraries)
-    assert kept == CAP - CONTEXT - 1536 * MIB
-    assert left == CAP - CONTEXT - 1024 * MIB
-
-
-def test_a_pool_that_was_destroyed_stays_charged_until_its_last_memory_is_free(fake_driver, plain_container):
+def test_rows_are_charged_as_far_apart_as_the_driver_lays_them(fake_driver, plain_container):
+    """The fake driver lays rows of elements of 4, 8 and 16 bytes in steps of 512, 256 and 1024 bytes."""
     script = """
         context()
-        pool, first, second = c_void_p(), c_uint64(), c_uint64()
-        ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(type=1, location=Location(1, 0)))))
-        for address in (first, second):
-            ok(cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(512 * MIB), pool, None))
-        ok(cuda.cuMemPoolDestroy(pool))
-        free = [free_and_total()[0]]
-        for address in (first, second):
-            ok(cuda.cuMemFreeAsync(address, None))
-            ok(cuda.cuStreamSynchronize(None))
-            free.append(free_and_total()[0])
-        ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(type=1, location=Location(1, 0)))))
-        ok(cuda.cuMemPoolDestroy(pool))
-        tell([*free, refused(1024 * MIB)])
+        def take(element, megabytes, width=200):
+            return cuda.cuMemAllocPitch_v2(
+                byref(address), byref(c_size_t()), c_size_t(width), c_size_t(megabytes << 11), element)
+        address, before, found = c_uint64(), free_and_total()[0], []
+        for element in (4, 8, 16):
+            ok(take(element, 64))
+            found.append((before - free_and_total()[0]) // MIB)
+            ok(cuda.cuMemFree_v2(address))
+        tell([found, take(16, 1000), before == free_and_total()[0], take(4, 1000), take(8, 1000)])
     """
-    held = CAP - CONTEXT - 1024 * MIB
-    assert fake_driver.run(script, plain_container.libraries) == [held, held, CAP - CONTEXT, 0]
+    found, *more = fake_driver.run(script, plain_container.libraries)
+    assert found == [64, 32, 128]
+    assert more == [OUT_OF_MEMORY, True, 0, OUT_OF_MEMORY]
 
 
 HEAD = "version 1\nkernel k\ncompute fair\ncontext_bytes 0\n"

@@ -70,6 +70,25 @@ def pids_in(container) -> list[int]:
     return [struct.unpack_from("i", table, SLOTS + slot * SLOT_BYTES)[0] for slot in range(16)]
 
 
+def test_the_sum_follows_each_change(fake_driver, container):
+    """Were it too high, each allocation would look for dead processes first."""
+    script = f"""
+        import os, struct
+        def total():
+            return struct.unpack_from("Q", open({str(container.usage)!r}, "rb").read(), {TOTAL})[0]
+        context()
+        sums, kept = [total()], [allocate(256 * MIB), allocate(256 * MIB), create(256 * MIB)]
+        os.close(exported(kept[2]))
+        sums.append(total())
+        for address in kept[:2]:
+            ok(cuda.cuMemFree_v2(address))
+            sums.append(total())
+        ok(cuda.cuMemRelease(kept[2]))
+        tell([this // MIB for this in [*sums, total()]])
+    """
+    assert fake_driver.run(script, container.libraries) == [256, 1024, 768, 512, 256]
+
+
 def test_a_process_whose_number_another_has_now_leaves_its_memory(container):
     """The number is the same, and the time at which it began is not."""
     holder = container.popen("hold", CAP - 2 * CONTEXT)
@@ -163,9 +182,11 @@ def test_a_table_that_is_not_one_refuses(container, content):
     assert second.endswith(f"CUDA error {NOT_PERMITTED}")
 
 
-def test_a_table_whose_maker_was_killed_is_made_again(container):
+@pytest.mark.parametrize("rest", [b"\0", b"\xff"], ids=["empty", "of something else"])
+def test_a_table_whose_maker_was_killed_is_made_again(container, rest):
+    """Its first word is written last."""
     container.client("info")
-    container.usage.write_bytes(bytes(container.usage.stat().st_size))
+    container.usage.write_bytes(bytes(8) + rest * (container.usage.stat().st_size - 8))
     assert container.client("info")["free"] == CAP - CONTEXT
 
 

@@ -86,6 +86,20 @@ def test_what_a_limit_gives_a_context_is_charged(attack, limit, value):
     assert CAP - 300 * MIB < used <= CAP
 
 
+def test_a_limit_is_charged_as_the_driver_has_set_it(attack):
+    """The fake driver gives stacks in blocks of 512 bytes, for each of 132 * 2048 threads, and a FIFO in whole MiB."""
+    stacks = 512 * 132 * 2048
+    told, used = attack(f"""
+        context()
+        free = []
+        for limit, value in ((0, 1025), (0, 1024), (1, 3 * MIB + 1), (1, MIB), (0, 1025)):
+            ok(cuda.cuCtxSetLimit(limit, c_size_t(value)))
+            free.append({CAP - CONTEXT} - free_and_total()[0])
+        tell(free)
+    """)
+    assert (told, used) == (str([stacks, 0, 2 * MIB, 0, stacks]), CONTEXT + stacks)
+
+
 def test_a_gpu_whose_name_the_driver_does_not_say_gives_nothing(attack, fake_driver, container):
     fake_driver.init(2, 8 << 30)
     container.start()

@@ -41,7 +41,7 @@ class FalseProvider:
     token: Callable[[], Mapping[str, Any]] = dict
     status: int = 200
     userinfo: Mapping[str, Any] | None = None
-    asked: list[dict[str, list[str]]] = field(default_factory=list)
+    requests: list[dict[str, list[str]]] = field(default_factory=list)
 
     def answer(self, path: str, body: bytes) -> tuple[int, Mapping[str, Any]]:
         match path:
@@ -52,7 +52,7 @@ class FalseProvider:
             case "/keys":
                 return 200, {"keys": [KEY.as_dict(private=False)]}
             case "/token":
-                self.asked.append(parse_qs(body.decode()))
+                self.requests.append(parse_qs(body.decode()))
                 return self.status, self.token()
             case "/userinfo" if self.userinfo is not None:
                 return 200, self.userinfo
@@ -115,7 +115,7 @@ class Attempt:
 
     browser: TestClient
     provider: FalseProvider
-    asked: dict[str, list[str]]
+    request: dict[str, list[str]]
 
     @property
     def claims(self) -> dict[str, Any]:
@@ -126,13 +126,13 @@ class Attempt:
             "sub": "4711",
             "iat": now,
             "exp": now + 300,
-            "nonce": self.asked["nonce"][0],
+            "nonce": self.request["nonce"][0],
             "preferred_username": "ada",
         }
 
     def come_back(self, id_token: object, **parameters: str) -> Any:
         self.provider.token = lambda: {"access_token": "a", "token_type": "Bearer", "id_token": id_token}
-        return self.browser.get(CALLBACK, params={"code": "c", "state": self.asked["state"][0], **parameters})
+        return self.browser.get(CALLBACK, params={"code": "c", "state": self.request["state"][0], **parameters})
 
 
 @pytest.fixture
@@ -160,10 +160,10 @@ def assert_refused(answer: Any, service: ServedNode) -> None:
 def test_a_right_token_signs_in_by_pkce(attempt, provider):
     assert attempt.come_back(signed(attempt.claims), iss=provider.url).status_code == 303
     assert attempt.browser.get("/account").status_code == 200
-    (asked,) = provider.asked
-    assert (asked["code"], asked["grant_type"]) == (["c"], ["authorization_code"])
-    assert len(asked["code_verifier"][0]) == 43
-    assert "client_secret" not in asked
+    (request,) = provider.requests
+    assert (request["code"], request["grant_type"]) == (["c"], ["authorization_code"])
+    assert len(request["code_verifier"][0]) == 43
+    assert "client_secret" not in request
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_what_is_no_token_signs_nobody_in(attempt, service, none):
 )
 def test_another_state_or_issuer_asks_the_provider_nothing(attempt, provider, service, parameters):
     assert_refused(attempt.come_back(signed(attempt.claims), **parameters), service)
-    assert provider.asked == []
+    assert provider.requests == []
 
 
 def test_an_attempt_ends_with_its_sign_in(attempt):

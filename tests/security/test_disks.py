@@ -249,9 +249,11 @@ def test_nobody_asks_for_more_than_the_sites_limit(caller, service):
     assert service.store.search() == []
 
 
-@pytest.mark.parametrize(("asked", "given"), [({}, 10 << 30), ({"disk": "10G"}, 10 << 30), ({"disk": "1M"}, 1 << 20)])
-def test_every_session_has_a_limit_where_the_site_has_one(caller, service, asked, given):
-    assert caller("ada").post(SESSIONS, json={**SMALL, **asked}).status_code == 201
+@pytest.mark.parametrize(
+    ("requested", "given"), [({}, 10 << 30), ({"disk": "10G"}, 10 << 30), ({"disk": "1M"}, 1 << 20)]
+)
+def test_every_session_has_a_limit_where_the_site_has_one(caller, service, requested, given):
+    assert caller("ada").post(SESSIONS, json={**SMALL, **requested}).status_code == 201
     assert [session.spec.disk for session in service.store.search()] == [given]
 
 

@@ -143,15 +143,15 @@ def test_a_stream_that_is_no_archive_is_refused(data):
 def test_a_header_without_end_is_not_kept_in_memory():
     huge = tarfile.TarInfo("././@LongLink")
     huge.type, huge.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
-    asked: list[int] = []
+    sizes: list[int] = []
 
     def read(size: int) -> bytes:
-        asked.append(size)
-        return huge.tobuf(tarfile.GNU_FORMAT) if len(asked) == 1 else b"x" * size
+        sizes.append(size)
+        return huge.tobuf(tarfile.GNU_FORMAT) if len(sizes) == 1 else b"x" * size
 
     with pytest.raises(MalformedTarError, match="a header is too large"):
         next(tar_entries(read))
-    assert len(asked) == 1
+    assert len(sizes) == 1
 
 
 def test_a_stream_that_never_ends_as_no_archive_is_left(tmp_path):

@@ -245,8 +245,8 @@ def test_a_line_in_the_audit_log_is_the_servers_own_word(server, service):
 
 
 def test_the_server_learns_no_setting_but_its_own(server):
-    told = brokered_service(server.line).settings
-    assert {name for name in dir(told) if not name.startswith("_")} == {"log_format", "web"}
+    settings = brokered_service(server.line).settings
+    assert {name for name in dir(settings) if not name.startswith("_")} == {"log_format", "web"}
 
 
 def test_without_a_broker_there_is_an_error(server):

@@ -4,17 +4,18 @@ import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
-from muster.core.model.token import Scope
+from muster.core.model.token import Scope, Token
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import StoreUnavailableError
 from muster.service.identity.tokens import NoTokenError
-from muster.service.sessions.live import LiveChange
+from muster.service.sessions.live import LiveChange, LiveChanges
 from muster.web.problems import TooManyError
 from muster.web.separation import change_stream
 from muster.web.separation.client import brokered_service
@@ -78,6 +79,30 @@ def submit(service: ServedNode) -> Callable[[str, str], str]:
         return service.service.commands.submit({**SMALL, "name": name}, owner)[0].id
 
     return queue
+
+
+Read = Callable[[Callable[[Sequence[LiveChange]], None], Token], int]
+
+
+@pytest.fixture
+def live(server: Server) -> LiveChanges:
+    """Return the changes as the server itself reads them."""
+    return brokered_service(server.line).live_changes()
+
+
+@pytest.fixture
+def read(live: LiveChanges) -> Iterator[Read]:
+    """Has a handler read changes, at most until the test ends.
+
+    A stream that the broker ends while somebody reads ends the server: here, the tests.
+    """
+    with ExitStack() as readers:
+
+        def begin(handler: Callable[[Sequence[LiveChange]], None], token: Token) -> int:
+            readers.callback(live.remove, handler)
+            return live.add(handler, token)
+
+        yield begin
 
 
 def test_changes_come_of_sessions_that_a_shown_secret_may_see(changes, submit, secret_of):
@@ -189,9 +214,8 @@ def test_any_other_word_ends_the_stream(server, changes, word, shown):
     assert server.answers()
 
 
-def test_each_reader_in_the_server_gets_its_own_by_one_stream(server, submit, secret_of, monkeypatch):
+def test_each_reader_in_the_server_gets_its_own_by_one_stream(server, live, read, submit, secret_of, monkeypatch):
     brokered = brokered_service(server.line)
-    live = brokered.live_changes()
     received: dict[str, list[str]] = {}
     news = threading.Event()
     opened: list[str] = []
@@ -210,7 +234,7 @@ def test_each_reader_in_the_server_gets_its_own_by_one_stream(server, submit, se
             if user == "bob":
                 news.set()
 
-        live.add(on_changes, tokens[user])
+        read(on_changes, tokens[user])
         return on_changes
 
     ada_reads, bobs = reader("ada"), reader("bob")
@@ -236,15 +260,11 @@ def test_each_reader_in_the_server_gets_its_own_by_one_stream(server, submit, se
     assert opened == ["open.changes"] * 2
 
 
-def test_a_reader_whose_secret_holds_no_more_is_refused(server, service, secret_of):
+def test_a_reader_whose_secret_holds_no_more_is_refused(server, read, service, secret_of):
     brokered = brokered_service(server.line)
-    live = brokered.live_changes()
     ada, bob = (brokered.tokens.of_secret(secret_of(user)) for user in ("ada", "bob"))
-    handlers: list[Callable[[Sequence[LiveChange]], None]] = [[].append, [].append]
-    live.add(handlers[0], bob)
+    read([].append, bob)
     service.service.tokens.revoke(ada.name)
     with pytest.raises(NoTokenError):
-        live.add([].append, ada)
-    assert live.add(handlers[1], bob) >= 0
-    for handler in handlers:
-        live.remove(handler)
+        read([].append, ada)
+    assert read([].append, bob) >= 0

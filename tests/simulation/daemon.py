@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from queue import Empty
@@ -18,25 +17,48 @@ from muster.core.agents.agent import Agent
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.policy import GroupPolicy, SchedulingPolicy
-from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import QueueLockLostError
 from muster.service.queue import loop as loop_module
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue.worker import WorkerDependencies
+from muster.service.scheduler.site_policy import SiteScheduling
 from muster.service.secrets.secrets import Secrets
 from muster.settings import Settings
 from tests.simulation.hosts import Host
+from tests.simulation.schedules import Site
 from tests.simulation.store import WatchedStore
 from tests.simulation.timeline import Chance, Timeline
 from tests.simulation.visits import SimulatedAnsible
 from tests.strategies.values import fake_key_pair
 
-SETTINGS = Settings(observe_interval_s=50, lost_after_s=120, slow_after_s=15, start_timeout_s=60, stop_grace_s=10)
-_POLICY = SchedulingPolicy(default=GroupPolicy(preemption=True, defragment=True), hold_repaired_s=30)
+SETTINGS = Settings(
+    observe_interval_s=50,
+    lost_after_s=120,
+    slow_after_s=15,
+    start_timeout_s=60,
+    stop_grace_s=10,
+    hold_repaired_s=30,
+)
 IDLE_RULES = IdleRules(grace_s=10, warn_before_s=20)
 _RENDER = Templates().render
 _LAUNCH_POLICY = SETTINGS.launch_policy()
+
+
+@cache
+def settings_of(site: Site) -> Settings:
+    """Return the settings of the site."""
+    chosen = ("order", "placement", "backfill", "reserve_after_passes", "preemption", "defragment")
+    limits: dict[str, dict[str, Any]] = {}
+    for kind, name, counted, most in site.limits:
+        limits.setdefault(kind, {})[name] = {"running": {counted: most}}
+    return SETTINGS.model_validate(
+        {
+            **SETTINGS.model_dump(exclude_unset=True),
+            "scheduling": {name: getattr(site, name) for name in chosen},
+            "limits": limits,
+            "shares": dict(site.shares),
+        }
+    )
 
 
 class KilledError(BaseException):
@@ -157,12 +179,13 @@ class Daemon:
     One that is doomed dies at its next transaction.
     """
 
-    def __init__(self, around: Surroundings, chance: Chance) -> None:
+    def __init__(self, around: Surroundings, chance: Chance, settings: Settings) -> None:
         self.ansible = SimulatedAnsible(around.timeline, chance, around.hosts, around.reaches, around.pull_fails)
         self.watched: set[str] = set()
         self.loop: QueueLoop | None = None
         self.is_doomed = False
         self._around = around
+        self._settings = settings
         self._store = WatchedStore(around.committed, around.observed, around.forgotten)
         self._secrets = Secrets(self._store.secrets, Path("/nonexistent"))
         self._inbox: Inbox | None = None
@@ -178,7 +201,7 @@ class Daemon:
             make_key_pair=fake_key_pair,
             launch_policy=_LAUNCH_POLICY,
             start=lambda run: self.ansible.start(run, inbox.hold, inbox.put),
-            with_policy=_with_policy,
+            with_policy=SiteScheduling(self._settings, self._store).complete,
             secrets=self._secrets,
             rules=TurnRules(SETTINGS.lost_after_s, SETTINGS.slow_after_s, lambda _group: IDLE_RULES),
             clock=self._around.clock,
@@ -186,7 +209,7 @@ class Daemon:
         self.watched.clear()
         try:
             with mock.patch.object(loop_module, "SimpleQueue", new=partial(_given, inbox)):
-                self.loop = QueueLoop(SETTINGS, shell, self, self._watch)
+                self.loop = QueueLoop(self._settings, shell, self, self._watch)
             self.loop.run()
         finally:
             inbox.close()
@@ -212,7 +235,3 @@ class Daemon:
 
 def _given(inbox: Inbox) -> Inbox:
     return inbox
-
-
-def _with_policy(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, policy=_POLICY)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
+from muster.core.model.reservation import Reservation
 from muster.core.model.session import FINAL, Session, SessionState, kernel_count, kernels_of, spare_kernels_of
 from muster.core.spec.session_spec import SessionSpec
 from tests.simulation.containers import ModuleFailedError
 from tests.simulation.daemon import KilledError
 from tests.simulation.hosts import Host
 from tests.simulation.promises import BrokenPromiseError
-from tests.simulation.schedules import SUBMIT, USERS, Deed
+from tests.simulation.schedules import OWNERS, RESERVE, SUBMIT, USERS, Deed
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -42,7 +43,7 @@ class Deeds:
 
     def do(self, deed: Deed) -> None:
         """Do it now; what users do, once the database answers."""
-        if deed.kind in {SUBMIT, *USERS} and self._world.database_is_away:
+        if deed.kind in {SUBMIT, RESERVE, *USERS} and self._world.database_is_away:
             self._world.timeline.after(_USERS_RETRY_AFTER_S, partial(self.do, deed))
             return
         self._world.struck[deed.kind] += 1
@@ -63,7 +64,9 @@ class Deeds:
             for kernel in range(kernel_count(made))
         )
         kernels, spare = (make(made, ids, made.image) for make in (kernels_of, spare_kernels_of))
-        session = Session(ids[0], made.name, "ada", made, kernels, self._world.clock(), spare=spare)
+        session = Session(
+            ids[0], made.name, values.get("owner", OWNERS[0]), made, kernels, self._world.clock(), spare=spare
+        )
         self.numbers[deed.target] = session
         self.submissions[session.id] = deed
         self._world.users.add([session])
@@ -125,6 +128,16 @@ class Deeds:
         if deed.target in self._world.promises.agents:
             self._world.users.resume_agent(deed.target)
             self._world.wake()
+
+    def _reserve(self, deed: Deed) -> None:
+        now = self._world.clock()
+        begins_at = now + deed["begins_in_s"]
+        agents = frozenset({deed.target} if deed.target else ())
+        users = frozenset(deed["users"])
+        reservation = Reservation("r1", begins_at, begins_at + deed["for_s"], agents=agents, users=users)
+        self._world.users.reservations.add(reservation)
+        self._world.promises.reserved(reservation, now)
+        self._world.wake()
 
     # Faults of hosts
 

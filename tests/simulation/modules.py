@@ -111,24 +111,26 @@ class Modules:
 
     def _observed(self, wanted: Any) -> Any:
         names = agent_names
-        lent = {name for name in self._host.networks if names.is_lent(name)}
+        containers = [
+            names.SeenContainer(
+                f"c{c.number}",
+                names.container_name(c.session_id, c.kernel_name),
+                c.session_id,
+                c.kernel_id,
+                c.kernel_name,
+                str(c.generation),
+                c.state,
+                frozenset({c.network} if self._is_joined(c) else ()),
+            )
+            for c in self._host.containers.values()
+        ]
+        networks = [
+            names.SeenNetwork(n.name, n.name, n.session_id, str(n.generation), n.driver) for n in self._networks()
+        ]
+        spare, left = agent_plan.lent_on(wanted, containers, networks)
         return agent_plan.Observed(
-            containers=[
-                names.SeenContainer(
-                    f"c{c.number}",
-                    names.container_name(c.session_id, c.kernel_name),
-                    c.session_id,
-                    c.kernel_id,
-                    c.kernel_name,
-                    str(c.generation),
-                    c.state,
-                    frozenset({c.network} if self._is_joined(c) else ()),
-                )
-                for c in self._host.containers.values()
-            ],
-            networks=[
-                names.SeenNetwork(n.name, n.name, n.session_id, str(n.generation), n.driver) for n in self._networks()
-            ],
+            containers=containers,
+            networks=networks,
             keys={
                 session_id: {name: str(generation or "") for name, generation in kernels.items()}
                 for session_id, kernels in self._host.keys.items()
@@ -136,7 +138,8 @@ class Modules:
             spools=set(self._host.spool),
             is_manager=self._host.manages_overlays and wanted.overlays is not None,
             overlay_obstacle="",
-            spare_networks=sorted(lent - {c.network for c in self._host.containers.values()}),
+            spare_networks=spare,
+            left_networks=left,
         )
 
     def _discard(self, plan: Any) -> None:

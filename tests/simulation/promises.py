@@ -8,6 +8,8 @@ from itertools import pairwise
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle.applied import applied_to
 from muster.core.lifecycle.transitions import TRANSITIONS, Event
+from muster.core.model.policy import EACH, Limit, SchedulingPolicy
+from muster.core.model.reservation import Reservation
 from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, SessionState, StoryLine
 from muster.core.usage.kernel import KernelUsage
 from tests.simulation.containers import Container
@@ -80,8 +82,10 @@ class Truth:
 class Promises:
     """The checker. It keeps sessions as the events that were committed make them, and what hosts really did."""
 
-    def __init__(self, stored_agents: Callable[[], Iterable[Agent]]) -> None:
+    def __init__(self, stored_agents: Callable[[], Iterable[Agent]], policy: SchedulingPolicy) -> None:
         self._stored_agents = stored_agents
+        self._policy = policy
+        self._reservations: list[tuple[Reservation, float]] = []
         self.sessions: dict[str, Session] = {}
         self.truths: dict[str, Truth] = {}
         self.agents: dict[str, Agent] = {}
@@ -93,6 +97,9 @@ class Promises:
     def accepted(self, session: Session) -> None:
         self.sessions[session.id] = session
         self.truths[session.id] = Truth(session)
+
+    def reserved(self, reservation: Reservation, at: float) -> None:
+        self._reservations.append((reservation, at))
 
     def committed(self, events: Iterable[Event]) -> None:
         """Take in what one transaction changed."""
@@ -107,13 +114,16 @@ class Promises:
             if after is before:
                 raise BrokenPromiseError("illegal event", f"{before.name}: the store took what does not apply: {event}")
             self.sessions[after.id] = after
-            if event.reason.startswith("preempted by "):
-                self._is_preempted_rightly(before, event.reason)
+            self._makes_room_rightly(before, event)
             placed = placed or event.to_state is _S.SCHEDULED
+            # A restarted one keeps its place.
+            if (before.state, after.state) == (_S.PENDING, _S.SCHEDULED):
+                self._is_open_to(after, event.at)
             if after.state in {_S.TERMINATED, _S.ERROR} or (after.state is _S.TERMINATING and after.result):
                 self._has_a_true_cause(before, after)
         if placed:
             self._gives_no_slot_twice()
+            self._is_within_limits()
 
     def agents_are(self, agents: Iterable[Agent], hosts: Mapping[str, Host]) -> None:
         """Take in what the control node holds of agents."""
@@ -148,12 +158,54 @@ class Promises:
         if ledger.overdrawn:
             raise BrokenPromiseError("slots", f"given twice: {', '.join(ledger.overdrawn)}")
 
+    def _is_within_limits(self) -> None:
+        """Check what runs against the limits: what has ended and is only to be removed counts as well."""
+        limits = self._policy.limits
+        holding = [session for session in self.sessions.values() if session.state in PLACED]
+        for kind, of_kind, names in (
+            ("user", limits.users, {session.id: session.owner for session in holding}),
+            ("project", limits.projects, {session.id: session.spec.project for session in holding}),
+            ("resource group", limits.resource_groups, {s.id: s.spec.resource_group for s in holding}),
+        ):
+            for name in set(names.values()):
+                theirs = [session for session in holding if names[session.id] == name]
+                kernels = [kernel for session in theirs for kernel in session.kernels]
+                counted = {"sessions": len(theirs), "kernels": len(kernels)}
+                counted["cpu"] = sum(kernel.slots.cpu for kernel in kernels)
+                bounds = of_kind.get(name, of_kind.get(EACH, Limit())).running
+                beyond = [f"{counted[what]} {what}" for what, most in bounds.items() if counted[what] > most]
+                if beyond:
+                    raise BrokenPromiseError("limits", f"{kind} {name} runs {', '.join(beyond)}, beyond {bounds}")
+
+    def _is_open_to(self, session: Session, at: float) -> None:
+        """Check that no agent of a session that was placed was set aside for others, or will be while it runs."""
+        for reservation, made_at in self._reservations:
+            if made_at >= at or reservation.ends_at <= at or session.owner in reservation.users:
+                continue
+            limit_s = session.spec.time_limit
+            meets = limit_s is None or at + limit_s > reservation.begins_at
+            closed = [a for a in session.agents if reservation.covers(a, session.spec.resource_group)]
+            if meets and closed:
+                raise BrokenPromiseError("reserved", f"{session.name} is placed on {closed} despite {reservation}")
+
+    def _makes_room_rightly(self, session: Session, event: Event) -> None:
+        if event.reason.startswith("preempted by "):
+            self._is_preempted_rightly(session, event.reason)
+        if event.session.get("moved_for"):
+            self._is_moved_rightly(session)
+
     def _is_preempted_rightly(self, session: Session, reason: str) -> None:
         # The end of the reason may say that the session is queued again.
         priority = int(reason.partition(";")[0].rpartition(" ")[2])
         there_is = any(other.spec.priority == priority for other in self.sessions.values())
-        if not there_is or not session.spec.preemptible or session.spec.priority >= priority:
+        may_be = self._policy.of(session.spec.resource_group).preemption and session.spec.preemptible
+        if not there_is or not may_be or session.spec.priority >= priority:
             raise BrokenPromiseError("preempted wrongly", f"{session.name}, {reason}")
+
+    def _is_moved_rightly(self, session: Session) -> None:
+        may_be = session.spec.requeue or session.spec.preemptible
+        if not self._policy.of(session.spec.resource_group).defragment or not may_be:
+            raise BrokenPromiseError("moved wrongly", f"{session.name} is moved, and may not be")
 
     def _has_a_true_cause(self, before: Session, after: Session) -> None:
         truth = self.truths[after.id]
@@ -227,7 +279,8 @@ class Promises:
         if cpus > host.hardware["cpu_count"] * 1000:
             names = ", ".join(f"{self.sessions[c.session_id].name}/{c.kernel_name}" for c in running)
             raise BrokenPromiseError("slots", f"{host.id} runs more than it has: {names}")
-        others = {c.session_id for c in host.containers.values() if c.network == container.network}
+        # One that has ended is on its network in name only: docs/adr/0019.
+        others = {c.session_id for c in running if c.network == container.network}
         if others != {container.session_id}:
             names = ", ".join(sorted(self.sessions[session_id].name for session_id in others))
             raise BrokenPromiseError("one network", f"on {host.id}, {container.network} is shared by {names}")
@@ -347,11 +400,11 @@ class Promises:
             name = names[use.kernel_id]
             really = truth.used_s(name, use.generation)
             is_last = use.generation == session.generation and name in logged
-            told = f"of {session.name}/{name} (launch {use.generation}) the store holds {use.cpu_seconds} s"
+            claim = f"of {session.name}/{name} (launch {use.generation}) the store holds {use.cpu_seconds} s"
             if (use.cpu_seconds or 0.0) > really + _ROUNDING_S:
-                raise BrokenPromiseError("usage", f"{told}, and it used {really} s")
+                raise BrokenPromiseError("usage", f"{claim}, and it used {really} s")
             if is_last and session.state is _S.TERMINATED and (use.cpu_seconds or 0.0) < really - _ROUNDING_S:
-                raise BrokenPromiseError("usage", f"{told} of {really} s, and its last words")
+                raise BrokenPromiseError("usage", f"{claim} of {really} s, and its last words")
 
     @property
     def all_have_ended(self) -> bool:

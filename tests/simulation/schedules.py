@@ -29,15 +29,35 @@ class Deed:
 
 
 @dataclass(frozen=True)
+class Site:
+    """The settings by which a site's queue is worked.
+
+    `limits` are of what may run: the kind as in the settings, the name, what is counted, and the most of it.
+    """
+
+    order: str = "fifo"
+    placement: str = "pack"
+    backfill: bool = True
+    reserve_after_passes: int = 20
+    preemption: bool = True
+    defragment: bool = True
+    limits: tuple[tuple[str, str, str, int], ...] = ()
+    shares: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class Schedule:
     """A schedule. `hosts` are the facts of each host by its id; `deeds` are in the order of their times."""
 
     seed: int
     hosts: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
     deeds: tuple[Deed, ...] = field(default_factory=tuple)
+    site: Site = Site()
 
 
 SUBMIT = "submit"
+RESERVE = "reserve"
+OWNERS = ("ada", "bob")
 REMOVALS_FAIL = "removals fail"
 MODULE_DIES_REMOVING = "module dies removing"
 # Deeds of users other than submits.
@@ -79,7 +99,31 @@ FAULTS: dict[str, int] = {
 
 def schedule_of(seed: int) -> Schedule:
     """Return the schedule of a seed: always the same one."""
-    return Schedule(seed, hosts := _hosts(seed), _ordered(seed, [host_id for host_id, _ in hosts]))
+    return Schedule(seed, hosts := _hosts(seed), _ordered(seed, [host_id for host_id, _ in hosts]), _site(seed))
+
+
+def _site(seed: int) -> Site:
+    chance = random.Random(f"{seed} site")
+    return Site(
+        order=chance.choice(("fifo", "fifo", "lifo", "drf", "fair_share")),
+        placement=chance.choice(("fragmentation", "fragmentation", "pack", "spread", "round_robin")),
+        backfill=chance.random() < 0.7,
+        reserve_after_passes=chance.choice((1, 2, 20)),
+        preemption=chance.random() < 0.7,
+        defragment=chance.random() < 0.7,
+        limits=_limits(chance),
+        shares=chance.choice(((), (), (("ada", 2.0),), (("ada", 0.5), ("bob", 3.0)))),
+    )
+
+
+def _limits(chance: random.Random) -> tuple[tuple[str, str, str, int], ...]:
+    """Return the limits of what may run; mostly none."""
+    whom = (("users", "*"), ("users", "ada"), ("projects", "*"), ("resource_groups", "default"))
+    most = (("sessions", 1), ("sessions", 2), ("kernels", 3), ("kernels", 5), ("cpu", 2), ("cpu", 4))
+    count = chance.choice((0, 0, 0, 1, 1, 2))
+    return tuple(
+        (*of, *bound) for of, bound in zip(chance.sample(whom, count), chance.sample(most, count), strict=True)
+    )
 
 
 def _hosts(seed: int) -> tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]:
@@ -101,6 +145,8 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     sizes = random.Random(f"{seed} sizes")
     deeds = [_elastic(sizes, _used(usage, _submission(users, number))) for number in range(1, count + 1)]
     deeds += _urgent(random.Random(f"{seed} urgent"), count + 1, hosts)
+    deeds = [_owned(random.Random(f"{seed} owner {deed.target}"), deed) for deed in deeds]
+    deeds += _reserved(random.Random(f"{seed} reserved"), hosts)
     for _ in range(users.choice((0, 0, 1, 1, 2))):
         kind = users.choice(("end", "end", "end", "restart", "drain", "resume", "hold", "let go"))
         on_host = kind in {"drain", "resume"}
@@ -155,6 +201,22 @@ def _elastic(chance: random.Random, submission: Deed) -> Deed:
         least = values["cluster_size"]
         values["cluster_size"] = f"{least}-{least + chance.choice((1, 2, 4))}"
     return replace(submission, values=tuple(values.items()))
+
+
+def _owned(chance: random.Random, submission: Deed) -> Deed:
+    return replace(submission, values=(*submission.values, ("owner", chance.choice(OWNERS))))
+
+
+def _reserved(chance: random.Random, hosts: list[str]) -> list[Deed]:
+    """Return that an administrator reserves a host or all of them, for a user or for maintenance; mostly none."""
+    if chance.random() > 0.25:
+        return []
+    values = {
+        "begins_in_s": chance.choice((0.0, 0.0, 20.0, 70.0)),
+        "for_s": round(chance.uniform(5, 150), 2),
+        "users": chance.choice(((), ("ada",), ("bob",))),
+    }
+    return [Deed(_time(chance), RESERVE, chance.choice(("", *hosts)), tuple(values.items()))]
 
 
 def _urgent(chance: random.Random, number: int, hosts: list[str]) -> list[Deed]:

@@ -12,10 +12,12 @@ from muster.core.lifecycle import conclusions, idle, interpretation, launch_usag
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Allocation, LaunchStep, Result, Session, SessionState
 from muster.core.scheduling import group_pass
+from muster.core.scheduling.closures import Closures
+from muster.core.scheduling.limits import RunningLimits
 from muster.core.usage.kernel import KernelUsage
 from muster.store.store import Store
 from tests.simulation.modules import Modules
-from tests.simulation.schedules import SUBMIT, Deed, Schedule
+from tests.simulation.schedules import SUBMIT, Deed, Schedule, Site
 from tests.simulation.world import Verdict, carry_out
 
 S = SessionState
@@ -34,8 +36,8 @@ def fault(at: float, kind: str, target: str = "", **values: Any) -> Deed:
     return Deed(at, kind, target, tuple(values.items()))
 
 
-def carried_out(*deeds: Deed) -> Verdict:
-    return carry_out(Schedule(1, HOSTS, tuple(sorted(deeds, key=lambda deed: deed.at))), traced=True)
+def carried_out(*deeds: Deed, site: Site = Site()) -> Verdict:  # noqa: B008 - a frozen value
+    return carry_out(Schedule(1, HOSTS, tuple(sorted(deeds, key=lambda deed: deed.at)), site), traced=True)
 
 
 def kinds(schedules: Iterable[tuple[Deed, ...]]) -> set[str]:
@@ -108,6 +110,14 @@ def naming_no_files(self, report=Modules._report) -> dict[str, Any]:
 def counting_twice(before, sample, now, *, is_last=False, count=launch_usage.next_usage) -> KernelUsage:
     use = count(before, sample, now, is_last=is_last)
     return replace(use, cpu_seconds=2 * (sample.cpu_seconds or 0.0))
+
+
+def closing_nothing(*_arguments: Any) -> frozenset[str]:
+    return frozenset()
+
+
+def limiting_nothing(*_arguments: Any) -> None:
+    return None
 
 
 def preempting_everything(_session, _gang, _closed, _state, placed, *_rest) -> list[Session]:
@@ -189,6 +199,35 @@ def test_a_fault_of_muster_itself_is_found(name):
     assert kinds(schedules) == set(), "it is to be found by the fault alone"
     with mock.patch.object(where, function, faulty):
         assert kind in kinds(schedules)
+
+
+def test_a_limit_that_is_not_kept_is_found():
+    site = Site(limits=(("users", "*", "sessions", 1),))
+    deeds = submission(1, run_s=60.0), submission(2, at=2.0)
+    assert carried_out(*deeds, site=site).broken is None
+    with mock.patch.object(RunningLimits, "refusal", limiting_nothing):
+        broken = carried_out(*deeds, site=site).broken
+    assert broken is not None
+    assert broken.kind == "limits"
+
+
+def test_a_reservation_that_is_not_kept_is_found():
+    deeds = fault(1.0, "reserve", begins_in_s=0.0, for_s=100.0, users=()), submission(2, at=2.0)
+    assert carried_out(*deeds).broken is None
+    with mock.patch.object(Closures, "agents", closing_nothing):
+        broken = carried_out(*deeds).broken
+    assert broken is not None
+    assert broken.kind == "reserved"
+
+
+def test_a_site_says_whether_sessions_are_preempted():
+    first = submission(cluster_size=4, run_s=100.0, preemptible=True, requeue=True)
+    deeds = first, submission(2, at=20.0, cluster_size=4, priority=80)
+    site = Site(preemption=False)
+    verdict = carried_out(*deeds, site=site)
+    assert verdict.broken is None
+    assert "preempted" not in " ".join(verdict.trace)
+    assert "preempted" in " ".join(carried_out(*deeds).trace)
 
 
 def test_a_cluster_without_faults_keeps_every_promise_and_does_its_work():

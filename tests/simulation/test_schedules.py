@@ -3,7 +3,7 @@
 import pytest
 
 from tests.properties import PROFILE
-from tests.simulation.schedules import FAULTS, MODULE_DIES_REMOVING, REMOVALS_FAIL, SUBMIT, USERS, schedule_of
+from tests.simulation.schedules import FAULTS, MODULE_DIES_REMOVING, REMOVALS_FAIL, RESERVE, SUBMIT, USERS, schedule_of
 from tests.simulation.test_checker import carried_out, fault, submission
 from tests.simulation.world import carry_out
 
@@ -31,7 +31,16 @@ def test_a_seed_gives_the_same_schedule_and_the_same_course_each_time():
 
 def test_the_schedules_of_ci_have_all_that_users_do_and_every_kind_of_fault():
     kinds = {deed.kind for seed in range(2_000) for deed in schedule_of(seed).deeds}
-    assert kinds == {SUBMIT, REMOVALS_FAIL, MODULE_DIES_REMOVING, *USERS, *FAULTS}
+    assert kinds == {SUBMIT, RESERVE, REMOVALS_FAIL, MODULE_DIES_REMOVING, *USERS, *FAULTS}
+
+
+def test_the_schedules_of_ci_are_of_sites_of_all_sorts():
+    sites = [schedule_of(seed).site for seed in range(2_000)]
+    assert {site.order for site in sites} == {"fifo", "lifo", "drf", "fair_share"}
+    for name in ("backfill", "preemption", "defragment"):
+        assert {getattr(site, name) for site in sites} == {False, True}
+    assert {kind for site in sites for kind, *_ in site.limits} == {"users", "projects", "resource_groups"}
+    assert any(site.shares for site in sites)
 
 
 def test_a_worker_may_die_right_before_a_commit_and_right_after_it():

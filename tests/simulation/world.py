@@ -13,9 +13,11 @@ from muster.core.model.session import FINAL, SessionState
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import QueueLockLostError, StoreUnavailableError
 from muster.service.queue.loop import Nudge
+from muster.service.scheduler.plugins import scheduling_policy
+from muster.service.scheduler.site_policy import SiteScheduling
 from tests.simulated_hosts import host_of
 from tests.simulation.containers import Container
-from tests.simulation.daemon import Daemon, KilledError, virtual_time
+from tests.simulation.daemon import Daemon, KilledError, settings_of, virtual_time
 from tests.simulation.deeds import Deeds
 from tests.simulation.hosts import Host
 from tests.simulation.promises import BrokenPromiseError, Promises
@@ -91,7 +93,8 @@ class World:
 
     def __init__(self, schedule: Schedule, *, traced: bool) -> None:
         self.timeline = Timeline()
-        self.promises = Promises(self._stored_agents)
+        self._settings = settings_of(schedule.site)
+        self.promises = Promises(self._stored_agents, scheduling_policy(self._settings))
         self.struck: Counter[str] = Counter()
         self.trace: list[str] = []
         self._schedule = schedule
@@ -257,7 +260,7 @@ class World:
 
     def _live_and_die(self) -> None:
         """Let a daemon live until it is killed, and time pass until there may be another."""
-        daemon = self.daemon = Daemon(self, self._chance)
+        daemon = self.daemon = Daemon(self, self._chance, self._settings)
         daemon.ansible.fails = self.ansible_fails
         try:
             self._lives(daemon)
@@ -338,7 +341,7 @@ class World:
         snapshot = self.users.snapshot(self.clock())
         if not snapshot.pending:
             return []
-        plan = schedule(snapshot)
+        plan = schedule(SiteScheduling(self._settings, self.users).complete(snapshot))
         return [f"{self.promises.sessions[p.session_id].name} could run, and waits" for p in plan.placements] + [
             f"{session.name} is PENDING until {session.retry_at - snapshot.now:.0f} s from now"
             for session in snapshot.pending

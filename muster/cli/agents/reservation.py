@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import click
 
+from muster.cli.audit import note_content
 from muster.cli.context import current_user, json_option, opened_service
 from muster.cli.output import print_json, print_table
 from muster.core.model.reservation import Reservation
@@ -71,6 +72,7 @@ def create(
     )
     with opened_service() as service:
         running_into = service.reservations.create(reservation)
+        note_content(after=ReservationView.of(reservation))
     if as_json:
         ids = [{"id": session.id, "name": session.name} for session in running_into]
         print_json({**ReservationView.of(reservation).as_json(), "running_into": ids})
@@ -120,9 +122,10 @@ def ls_(everything: bool, as_json: bool) -> None:
 def rm(name: str, as_json: bool) -> None:
     """Take a reservation back."""
     with opened_service() as service:
-        removed = service.reservations.remove(name)
+        removed = ReservationView.of(service.reservations.remove(name))
+        note_content(before=removed)
     if as_json:
-        print_json(ReservationView.of(removed))
+        print_json(removed)
     else:
         click.echo(f"{name} is taken back")
 

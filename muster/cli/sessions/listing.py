@@ -11,6 +11,7 @@ from muster.cli.report import print_uses
 from muster.cli.sessions.rows import SESSION_HEADERS, session_rows
 from muster.core.model.apps import AppState
 from muster.core.model.session import SessionState
+from muster.core.spec.end_signal import spell_end_signal
 from muster.core.values.slots import format_slots
 from muster.core.values.units import format_bytes, format_duration, parse_duration, timestamp
 from muster.service.questions.views import DependencyView, DetailsView
@@ -73,9 +74,8 @@ def _signal(session: DetailsView) -> str | None:
     """Return the signal before the session's end, and when it was last sent."""
     if session.spec["signal"] is None:
         return None
-    name, _, seconds = session.spec["signal"].partition("@")
     last = f", the last one at {timestamp(session.signalled_at)}" if session.signalled_at is not None else ""
-    return f"{name}, {format_duration(int(seconds))} before its end{last}"
+    return f"{spell_end_signal(session.spec['signal'])}{last}"
 
 
 def _print_session(session: DetailsView) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-import yaml
 from click.core import ParameterSource
 
 from muster.cli.audit import note_no_change, note_sessions
@@ -17,7 +16,7 @@ from muster.cli.progress import follow
 from muster.cli.sessions.dry_run import print_dry_run, print_warnings
 from muster.cli.sessions.rows import name_of
 from muster.cli.sessions.slurm_scripts import drop_lost_logs, from_sbatch_lines, refuse_wrong_lines
-from muster.cli.sessions.spec_files import variables_of, with_texts
+from muster.cli.sessions.spec_files import session_file, variables_of, with_texts
 from muster.core.model.session import FINAL, Result, SessionState
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, NameTakenError
@@ -154,7 +153,7 @@ def submit(
     if schema:
         print_json(SessionSpec.model_json_schema(mode="validation"))
         return
-    spec = _merged(_from_file(file), _from_script(ctx, script), _given(ctx))
+    spec = _merged(session_file(file) if file else {}, _from_script(ctx, script), _given(ctx))
     command = ctx.meta.get("muster.command")
     if command is not None:
         if not command:
@@ -265,20 +264,6 @@ def _given(ctx: click.Context) -> dict[str, Any]:
         if name in _FLAGGED and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     return _merged({"env": variables_of(ctx.params["env_files"])} if ctx.params["env_files"] else {}, with_texts(given))
-
-
-def _from_file(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"--file: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
-        raise BadInputError(f"--file: {path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, Mapping):
-        raise BadInputError(f"--file: {path} holds no mapping; write lines such as cluster_size: 3")
-    return {str(key): value for key, value in content.items()}
 
 
 def _from_script(ctx: click.Context, path: Path | None) -> dict[str, Any]:

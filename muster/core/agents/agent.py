@@ -73,6 +73,10 @@ class Gpu:
         return max(self.units, 1) * self.fraction
 
 
+# Fields of a report that change while an agent does nothing but run what it was given.
+_OF_USE = ("mem_available_bytes", "disk", "generation", "kernels", "networks", "spools", "files", "leftovers")
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """A Docker host that runs kernels.
@@ -127,6 +131,15 @@ class Agent:
     def is_suspect(self) -> bool:
         """Return whether launches fail on it, so that it gets no new sessions for a while."""
         return self.launch_record.suspect_until is not None
+
+    def decides_like(self, other: "Agent") -> bool:
+        """Return whether a decision on where sessions start cannot tell them apart.
+
+        They may differ in when they were observed, and in what a report says of use and of containers.
+        """
+        if replace(self, observed_at=other.observed_at) != other or self.attributes != other.attributes:
+            return False
+        return self.report.model_copy(update={name: getattr(other.report, name) for name in _OF_USE}) == other.report
 
     def in_service(self) -> "Agent":
         """Return the agent as if it and its GPUs were well: it answers, is not drained, no launch has failed there."""

@@ -55,8 +55,8 @@ class AgentConnection(SpecModel):
     """The way to an agent, and to its kernels.
 
     `address`, `user` and `port` are empty or None if the inventory leaves them to ssh; `overlay_mtu` is 0 if it leaves
-    that to the engine. Ports of kernels are published at `publish_address`. `overlay_encrypted` is None if an overlay
-    shall be encrypted whenever all of its agents can.
+    that to the engine. main1's sshd is published at `publish_address`. `overlay_encrypted` is None if an overlay shall
+    be encrypted whenever all of its agents can.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -75,3 +75,8 @@ class AgentConnection(SpecModel):
     def is_local(self) -> bool:
         """Return whether the agent is the control node itself."""
         return self.connection == LOCAL
+
+    @property
+    def publishes_to_others(self) -> bool:
+        """Return whether others than the agent itself reach what it publishes."""
+        return not ipaddress.ip_address(self.publish_address).is_loopback

@@ -228,8 +228,6 @@ def _kernel(
 ) -> LaunchedKernel:
     uid, gid = policy.uid_of(session.owner), policy.gid_of(session.owner)
     gpus = gpu_access(agent, kernel, session.spec)
-    host_ip = agent.connection.publish_address
-    sshd = PublishEntry(container_port=policy.sshd_port, host_ip=host_ip, host_port=policy.ssh_port_range)
     return LaunchedKernel(
         id=kernel.id,
         name=kernel.name,
@@ -250,9 +248,21 @@ def _kernel(
         gpu_access=gpus.access,
         mounts=mounts(session),
         groups=groups(session, policy.uid_of),
-        publish=(sshd,) if kernel.rank == 0 else (),
+        publish=_published(session, kernel, agent, policy),
         files=files,
     )
+
+
+def _published(session: Session, kernel: Kernel, agent: Agent, policy: LaunchPolicy) -> tuple[PublishEntry, ...]:
+    """Return main1's sshd, unless only the agent shall reach it and does so by main1's own address.
+
+    That is a bridge's: a host has no way into an overlay. A published port takes the engine 30 ms of CPU.
+    """
+    connection = agent.connection
+    if kernel.rank or not (connection.publishes_to_others or session.spans_agents):
+        return ()
+    host_ip = connection.publish_address
+    return (PublishEntry(container_port=policy.sshd_port, host_ip=host_ip, host_port=policy.ssh_port_range),)
 
 
 def _files(

@@ -9,6 +9,7 @@ from muster.core.lifecycle.applied import applied
 from muster.core.lifecycle.dependencies import cancel_impossible
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.outcomes import record
+from muster.core.lifecycle.taking_back import take_back
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -31,7 +32,7 @@ def conclude(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[tupl
 
 def _conclude_once(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[list[Event], Ledger]:
     """Return at most one event for each session."""
-    events = [*transitions.lose(snapshot), *transitions.take_back(snapshot), *observation.observe(snapshot, {})]
+    events = [*transitions.lose(snapshot), *take_back(snapshot), *observation.observe(snapshot, {})]
     impossible = cancel_impossible(snapshot) if rules.cancels_impossible else []
     cancelled = {event.session_id for event in impossible}
     events += [*impossible, *(e for e in transitions.retry_at_once(snapshot) if e.session_id not in cancelled)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from muster.contract.outcome import Outcome
 from muster.core.agents.agent import HAS_LEFT, Agent, AgentState, reported_again
@@ -158,7 +159,8 @@ def _usage(
     snapshot: Snapshot, ledger: Ledger, answers: Sequence[AgentAnswer], rules: TurnRules, gone: Iterable[Session]
 ) -> dict[str, KernelUsage]:
     """Return, by kernel id, the usage that is new: of last words, and then of reports."""
-    sessions = {session.id: session for session in (*gone, *snapshot.sessions)}
+    said = {key for answer in answers for key, outcome in answer.outcomes.items() if outcome.last_words}
+    sessions = {s.id: s for s in chain(gone, snapshot.sessions) if s.id in said} if said else {}
     words = [
         Sample(sessions[session_id], word.kernel_id, word.use, is_last=True)
         for answer in answers

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from muster.core.agents.agent import Agent, AgentState, Gpu
+from muster.core.agents.agent import AgentState
 from muster.core.lifecycle.end_signals import leaving, may_leave, needs_signal
 from muster.core.model.plan import Placement, Plan, Preemption
-from muster.core.model.session import GpuShare, Kernel, LaunchStep, Result, Session, SessionState, size_text
+from muster.core.model.session import Kernel, LaunchStep, Result, Session, SessionState, size_text
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
 from muster.core.values.units import format_duration
@@ -92,7 +92,8 @@ def transition(
 
 def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
     """Return PENDING → SCHEDULED for every placement of the plan."""
-    sessions = {session.id: session for session in snapshot.pending}
+    placed = {placement.session_id for placement in plan.placements}
+    sessions = {session.id: session for session in snapshot.pending if session.id in placed} if placed else {}
     return [
         transition(
             sessions[placement.session_id],
@@ -171,53 +172,6 @@ def release(session: Session, by: str, now: float) -> Event:
 def _must_be_pending(session: Session, what: str) -> None:
     if session.state is not _S.PENDING:
         raise IllegalTransitionError(f"session {session.name} is {session.state}; only a PENDING one can be {what}")
-
-
-def take_back(snapshot: Snapshot) -> list[Event]:
-    """Return → PENDING for sessions that have no container yet and an agent that cannot take them now."""
-    agents = {agent.id: agent for agent in snapshot.agents}
-    events = []
-    for session in snapshot.placed:
-        if session.state is not _S.SCHEDULED and session.step is not LaunchStep.PULLING:
-            continue
-        for agent_id in session.agents:
-            obstacle = _obstacle(session, agent_id, agents.get(agent_id), snapshot)
-            if obstacle:
-                events.append(back_to_the_queue(session, f"agent {agent_id} {obstacle}", snapshot.now))
-                break
-    return events
-
-
-def _obstacle(session: Session, agent_id: str, agent: Agent | None, snapshot: Snapshot) -> str:
-    if agent is None or agent.state is not AgentState.ALIVE:
-        return "does not answer any more"
-    if agent.drain_reason is not None:
-        return "is being drained"
-    if agent.is_suspect:
-        return "is suspect: launches fail there"
-    if agent_id in snapshot.slow:
-        return "is slow to answer"
-    if not _has_the_gpus(session, agent):
-        return "has not the GPUs any more, or does not cut them"
-    sick = _sick_gpu(session, agent)
-    return f"has GPU {sick.index} in quarantine: {sick.quarantine}" if sick else ""
-
-
-def _has_the_gpus(session: Session, agent: Agent) -> bool:
-    """Return whether the agent can give these shares: without a cap, a part of a GPU would be all of it."""
-    there = {gpu.uuid: gpu.units > 0 for gpu in agent.gpus}
-    return all(share.uuid in there and (share.whole or there[share.uuid]) for share in _shares_on(session, agent))
-
-
-def _sick_gpu(session: Session, agent: Agent) -> Gpu | None:
-    """Return a GPU of the session that is in quarantine, or None."""
-    promised = {share.uuid for share in _shares_on(session, agent)}
-    return next((gpu for gpu in agent.gpus if gpu.quarantine and gpu.uuid in promised), None)
-
-
-def _shares_on(session: Session, agent: Agent) -> list[GpuShare]:
-    allocations = [kernel.allocation for kernel in session.kernels if kernel.allocation]
-    return [share for a in allocations if a.agent_id == agent.id for share in a.gpus]
 
 
 def back_to_the_queue(session: Session, reason: str, now: float) -> Event:

@@ -98,7 +98,9 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
     ledger = replace(ledger, pulls=ledger.pulls.begun(pulls))
     observations, ledger = _observations(snapshot, ledger)
     convergences, ledger = _convergences(snapshot, ledger)
-    return Turn((*events, *pull_events), ledger, snapshot, (*observations, *convergences), pulls, waits)
+    # Now, since an agent that is visited anyway tells of deaths in its answer.
+    of_deaths, ledger = _due_observations(snapshot, ledger.observing_deaths(snapshot))
+    return Turn((*events, *pull_events), ledger, snapshot, (*observations, *convergences, *of_deaths), pulls, waits)
 
 
 def _pulls(snapshot: Snapshot, ledger: Ledger) -> tuple[tuple[Event, ...], tuple[ImagePull, ...]]:
@@ -119,25 +121,31 @@ def _pulls(snapshot: Snapshot, ledger: Ledger) -> tuple[tuple[Event, ...], tuple
 
 def _observations(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledger]:
     agents = {agent.id: agent for agent in snapshot.agents}
-    ledger = ledger.observing_deaths(snapshot)
     visits: list[Visit] = []
-    in_flight = ledger.visits.in_flight
-    kept = kept_for_gangs(snapshot, _launchable(snapshot, ledger, agents), in_flight)
     if ledger.to_observe_all:
+        in_flight = ledger.visits.in_flight
+        kept = kept_for_gangs(snapshot, _launchable(snapshot, ledger, agents), in_flight)
         ledger = replace(ledger, to_observe_all=False).observing(kept)
         left_out = in_flight | kept
         if agents.keys() - left_out or not (agents or ledger.visits.is_everywhere):
             opened = ledger.visits.opened(agents.keys() - left_out, snapshot.now, everywhere=True)
             ledger = replace(ledger, visits=opened)
             visits.append(Observation(opened.last_number, without=tuple(sorted(left_out))))
+    due, ledger = _due_observations(snapshot, ledger)
+    return [*visits, *due], ledger
+
+
+def _due_observations(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledger]:
+    agents = {agent.id: agent for agent in snapshot.agents}
+    in_flight = ledger.visits.in_flight
     to_observe = ledger.to_observe & agents.keys()
-    free = to_observe - ledger.visits.in_flight - kept
+    free = to_observe - in_flight
+    free -= kept_for_gangs(snapshot, _launchable(snapshot, ledger, agents), in_flight) if free else frozenset()
     ledger = replace(ledger, to_observe=to_observe - free)
-    if free:
-        opened = ledger.visits.opened(free, snapshot.now)
-        ledger = replace(ledger, visits=opened)
-        visits.append(Observation(opened.last_number, tuple(sorted(free))))
-    return visits, ledger
+    if not free:
+        return [], ledger
+    opened = ledger.visits.opened(free, snapshot.now)
+    return [Observation(opened.last_number, tuple(sorted(free)))], replace(ledger, visits=opened)
 
 
 def _convergences(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledger]:

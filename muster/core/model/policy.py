@@ -101,6 +101,12 @@ class Limits:
     projects: Mapping[str, Limit] = field(default_factory=dict)
     resource_groups: Mapping[str, Limit] = field(default_factory=dict)
 
+    @property
+    def of_running(self) -> bool:
+        """Return whether any of them is about what runs."""
+        by_scope = (self.users, self.projects, self.resource_groups)
+        return any(limit.running for limits in by_scope for limit in limits.values())
+
 
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:

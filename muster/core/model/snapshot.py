@@ -52,6 +52,15 @@ class Snapshot:
         sessions = (_without_place(s) if s.state in PLACED and s.holds_nothing else s for s in self.sessions)
         return replace(self, sessions=tuple(sessions))
 
+    def under(self, policy: SchedulingPolicy, usage: Mapping[str, float]) -> "Snapshot":
+        """Return the snapshot under a policy, with what users have used; what is known of its sessions is kept."""
+        other = replace(self, policy=policy, usage=usage)
+        for name in ("pending", "placed", "holding"):
+            # A long queue is gone through only once.
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
+        return other
+
     @cached_property
     def on_agents(self) -> dict[str, Session]:
         """Return, by id, the sessions that have something on their agents, or may have."""

@@ -5,18 +5,18 @@ whole queue goes through this in each pass: what several sessions have in common
 `Wait`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from muster.core.model.policy import Limits
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import LimitHit, LimitKind, Wait, WaitCode
 from muster.core.scheduling.closures import Closures
 from muster.core.scheduling.limits import RunningLimits
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.values.units import format_duration, format_moment
+from muster.core.values.units import format_moment
 
 _STARTED = FINAL | {SessionState.RUNNING, SessionState.TERMINATING}
 _NAMED = 3
@@ -30,7 +30,7 @@ class Admission:
         self._snapshot = snapshot
         self._now = snapshot.now
         limits = snapshot.policy.limits
-        self._limits = RunningLimits(limits, snapshot.placed) if limits != Limits() else None
+        self._limits = RunningLimits(limits, snapshot.placed) if limits.of_running else None
         self._closures = Closures(snapshot, lambda session: self.refusal(session) is None)
         self._shared: dict[tuple[object, ...], Wait] = {}
         self._of_arrays: dict[tuple[str, int], Wait | None] = {}
@@ -74,6 +74,11 @@ class Admission:
         if self._limits is not None:
             self._limits.add_kernels(session, session.spare[:count])
 
+    @property
+    def is_bounded(self) -> bool:
+        """Return whether limits, reservations or gangs that lost an agent may keep any session from starting."""
+        return self._limits is not None or self._closures.is_any
+
     def closed_agents(self, session: Session) -> frozenset[str]:
         """Return the agents that take no such session now, for a reservation or for a gang that lost an agent."""
         return self._closures.agents(session)
@@ -89,8 +94,9 @@ class Admission:
         return self._shared[key]
 
     def _retry(self, session: Session, retry_at: float) -> Wait:
-        delay = format_duration(retry_at - self._now + 1)
-        message = f"the last launch failed ({session.reason}); it is tried again in {delay}"
+        # A moment, not a delay: while only time passes, the last pass's words go on to be shown.
+        at = format_moment(math.ceil(retry_at))
+        message = f"the last launch failed ({session.reason}); it is tried again at {at}"
         return Wait(WaitCode.RETRY, message, until=retry_at)
 
     def _begin(self, begin: float) -> Wait:

@@ -1,6 +1,6 @@
 """What each owner has, kept up to date while a pass places sessions, and added up only on request."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from muster.core.model.session import Session
 from muster.core.values.slots import Slots
@@ -17,6 +17,10 @@ class Allocated(Mapping[str, Slots]):
     def add(self, owner: str, slots: Slots) -> None:
         """Add to what the owner has."""
         self._to_count.append((owner, slots))
+
+    def add_each(self, pairs: Iterable[tuple[str, Slots]]) -> None:
+        """Add to what owners have."""
+        self._to_count.extend(pairs)
 
     def __getitem__(self, owner: str) -> Slots:
         return self._read[owner]

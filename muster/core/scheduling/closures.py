@@ -44,9 +44,14 @@ class Closures:
         self._known: dict[_Key, _Closed] = {}
         self._avoidable: dict[tuple[str, tuple[str, ...], Gang], bool] = {}
 
+    @property
+    def is_any(self) -> bool:
+        """Return whether agents are closed to sessions whose launches have not failed."""
+        return bool(self._windows or self._held)
+
     def agents(self, session: Session) -> frozenset[str]:
         """Return the ids of the agents that take no such session now; one object for all sessions of a kind."""
-        if not self._windows and not self._held and not session.failed_on:
+        if not self.is_any and not session.failed_on:
             return _NO_AGENTS
         return self._closed(session).agents
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from muster.core.model.session import Allocation, LaunchStep, Session, SessionState
 from muster.core.scheduling.placement import Gang, PlacementState
-from muster.core.scheduling.repack import Placed, Repacker
+from muster.core.scheduling.repack import Ahead, Placed, Repacker
 
 # The most decisions that are simulated to estimate when sessions start.
 _MOST_DECISIONS = 60
@@ -177,7 +177,7 @@ class _Decision:
         self._room = state
         self._sessions: list[Session] = []
         self._placed: list[Placed] = []
-        self._ahead: list[tuple[Gang, frozenset[str]]] = []
+        self._ahead = Ahead()
 
     @property
     def started(self) -> list[Holder]:
@@ -203,7 +203,7 @@ class _Decision:
         if moved is not None:
             self._placed = moved[:-1]
             return moved[-1].allocations
-        self._ahead.append((gang, closed))
+        self._ahead.add(gang, closed)
         known = self._known
         if known is not None and known.session_id == session.id and known.at > self._at:
             self.head = known

@@ -6,13 +6,11 @@ Feitelson, IEEE TPDS 2001).
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from muster.core.model.plan import Placement, Preemption
 from muster.core.model.policy import QueueView
@@ -22,29 +20,30 @@ from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.allocated import Allocated
 from muster.core.scheduling.defragment import Movable, in_line, may_move, moves
+from muster.core.scheduling.elastic import largest_gang
 from muster.core.scheduling.future import Future, Waiting, end_of, holder, starter
+from muster.core.scheduling.kinds import Kind, Kinds, stretch
 from muster.core.scheduling.pass_memory import GroupAgents, PassMemory
 from muster.core.scheduling.placement import (
     Gang,
     PlacementState,
-    Typical,
     gang_of,
-    gang_of_size,
     on_one_agent,
     typical_requests,
 )
 from muster.core.scheduling.preemption import victims
-from muster.core.scheduling.reasons import behind, busy, moving, never_fits, no_agents, preempting
-from muster.core.scheduling.repack import Placed, Repacker
-from muster.core.values.slots import Slots, total
+from muster.core.scheduling.queue_order import batches, sample
+from muster.core.scheduling.reasons import behind, busy, moving, never_fits, no_agents, preempted_by, preempting
+from muster.core.scheduling.repack import Ahead, Placed, Repacker, placement
+from muster.core.values.slots import Slots
 
 if TYPE_CHECKING:
     from muster.core.agents.agent import Agent
 
 # Of so many sessions of a group at the most it is said when they start: what is farther off changes too often.
 _ESTIMATED = 20
-# With more sessions than these, only some of them say what is typical.
-_SAMPLED = 16_384
+# So many sessions are read at a time.
+_BATCH = 1024
 
 
 @dataclass(slots=True)
@@ -58,26 +57,6 @@ class _Head:
     session: Session
     start: float
     room: PlacementState | None
-
-
-@dataclass(slots=True)
-class _Alike:
-    """A kind of sessions with the same request: what was found out for one holds for all.
-
-    `request` is the gang where overlay networks are available. `full` once it does not fit: capacity only shrinks in a
-    pass. `first` is the first of them that waits; `ahead` and `later` stand for the reasons of those that wait ahead of
-    the head, for agents to be back or open and so for no other session, and of the others.
-    """
-
-    gang: Gang
-    request: Gang
-    closed: frozenset[str]
-    total: Slots
-    full: bool = False
-    impossible: Wait | None = None
-    first: Session | None = None
-    ahead: Wait | None = None
-    later: Wait | None = None
 
 
 class GroupPass:
@@ -102,27 +81,28 @@ class GroupPass:
         self._memory = memory
         self._explains = explains
         self._policy = snapshot.policy.of(group)
-        members = sorted((a for a in snapshot.agents if a.resource_group == group), key=lambda agent: agent.id)
-        self._agents: dict[str, Agent] = {agent.id: agent for agent in members}
+        self._agents: Mapping[str, Agent] = memory.members(group, snapshot)
         self._overlay = snapshot.overlay_keeper is not None
         self._head: _Head | None = None
-        self._alike: dict[tuple[Gang, frozenset[str]], _Alike] = {}
-        self._by_identity: dict[int, _Alike] = {}
+        self._kinds = Kinds(admission, overlay=self._overlay)
         self._first: list[Waiting] = []
         self._starting: list[Session] = []
         self._lying: list[Placed] = []
         self._repacker = Repacker()
+        self._ahead = Ahead()
         self._leaving: set[str] = set()
         self._passed: list[Session] = []
 
     def work(self) -> None:
         if not self._agents:
-            self.reasons = dict.fromkeys((session.id for session in self._in_order()), no_agents(self._group))
+            in_order = chain.from_iterable(self._batches())
+            self.reasons = dict.fromkeys((session.id for session in in_order), no_agents(self._group))
             return
-        for session in self._in_order():
-            reason = self._tried(session)
-            if reason is not None:
-                self.reasons[session.id] = reason
+        for sessions in self._batches():
+            if len(sessions) == 1:
+                self._try(sessions[0])
+            else:
+                self._try_each(sessions)
 
     def grow(self) -> None:
         """Give elastic sessions that start more kernels, each as many as fit, the first in the queue first.
@@ -138,26 +118,26 @@ class GroupPass:
     @property
     def placements(self) -> Iterator[Placement]:
         """Yield the placements; what is placed may be placed anew as long as the pass lasts."""
-        return map(_placement, self._starting, self._lying)
+        return map(placement, self._starting, self._lying)
 
-    def _in_order(self) -> Iterator[Session]:
-        yield from (first := self._first_in_line())
-        skipped = {session.id for session in first}
-        by_priority: dict[int, list[Session]] = defaultdict(list)
-        for session in self._pending:
-            if session.id not in skipped:
-                by_priority[session.spec.priority].append(session)
-        for priority in sorted(by_priority, reverse=True):
-            yield from self._policy.order(by_priority[priority], self._view)
+    def _batches(self) -> Iterator[Sequence[Session]]:
+        """Yield the queue in its order; several sessions together where their order is fixed beforehand."""
+        first = self._first_in_line()
+        yield from ([session] for session in first)
+        yield from batches(self._pending, {session.id for session in first}, self._policy.order, self._view)
 
     def _first_in_line(self) -> list[Session]:
         """Return those for which others were moved, and then the moved ones: they were shown to fit."""
-        moved = [session for session in (*self._pending, *self._placed) if session.moved_for is not None]
-        if not moved:
+        if not self._moved_for:
             return []
-        ahead = {session.moved_for for session in moved}
+        ahead = self._moved_for
         heads = in_line(session for session in self._pending if session.id in ahead and session.moved_for is None)
         return [*heads, *in_line(session for session in self._pending if session.moved_for is not None)]
+
+    @cached_property
+    def _moved_for(self) -> frozenset[str]:
+        """Return the ids of the sessions for which others were moved that are not placed anew yet."""
+        return self._memory.moved_for(self._group, (*self._pending, *self._placed))
 
     @cached_property
     def _placed(self) -> list[Session]:
@@ -181,9 +161,14 @@ class GroupPass:
         return QueueView(snapshot.now, self._capacity, self._allocated, snapshot.usage, snapshot.policy.shares)
 
     @cached_property
+    def _plain(self) -> Mapping[int, Gang | None]:
+        return {} if self._admission.is_bounded else self._memory.plain(self._group, self._pending)
+
+    @cached_property
     def _state(self) -> PlacementState:
         known, here = self._known_agents, self._snapshot.placed
-        return self._memory.state(self._group, known.agents, here, self._policy.placement, self._mix, known.closed)
+        mix = typical_requests(self._memory.requests(self._group, sample(self._placed, self._pending)))
+        return self._memory.state(self._group, known.agents, here, self._policy.placement, mix, known.closed)
 
     @cached_property
     def _empty_state(self) -> PlacementState:
@@ -193,16 +178,46 @@ class GroupPass:
         """
         return self._state.emptied()
 
-    @cached_property
-    def _mix(self) -> tuple[Typical, ...]:
-        """Return the typical requests of this group's sessions: those that run and wait are its latest history."""
-        sessions: Iterable[Session] = chain(self._placed, self._pending)
-        most = len(self._placed) + len(self._pending)
-        if most >= _SAMPLED:
-            # By their ids, so that the order in which they are read has no bearing.
-            some = (1 << (most // _SAMPLED).bit_length()) - 1
-            sessions = (session for session in sessions if not crc32(session.id.encode()) & some)
-        return typical_requests(self._memory.requests(self._group, sessions))
+    def _try_each(self, sessions: Sequence[Session]) -> None:
+        """Try sessions one after the other. What many of them have in common costs little: docs/benchmarks.md."""
+        kinds = self._kinds.of_plain(map(self._plain.get, map(id, sessions)))
+        position = 0
+        while position < len(sessions):
+            chosen, end = stretch(kinds, position)
+            if chosen and self._head is not None and (self._head.room is not None or not self._policy.backfill):
+                chosen, end = [], chosen[0]
+            placed = self._start_each([sessions[n] for n in chosen], [kind for n in chosen if (kind := kinds[n])])
+            if placed < len(chosen):
+                end = chosen[placed]
+            for session, kind in zip(sessions[position:end], kinds[position:end], strict=True):
+                if kind is not None and kind.full:
+                    self.reasons[session.id] = kind.answer or self._answer(session, kind)
+            if end < len(sessions):
+                self._try(sessions[end])
+            position = end + 1
+
+    def _answer(self, session: Session, kind: Kind) -> Wait:
+        """Return what a plain session waits for that is of a full kind; keep it if it holds for all that follow."""
+        reason = kind.impossible or self._later(session, kind)
+        if reason is kind.impossible or (reason is kind.later and len(self._first) >= _ESTIMATED):
+            kind.answer = reason
+        return reason
+
+    def _start_each(self, sessions: Sequence[Session], kinds: Sequence[Kind]) -> int:
+        """Start as many of the sessions in turn as fit on one agent each; return how many."""
+        if not sessions:
+            return 0
+        given = self._state.place_each([kind.gang for kind in kinds])
+        pairs = list(zip(sessions, kinds, given, strict=False))
+        self._starting += [session for session, _, _ in pairs]
+        self._lying += [Placed(kind.gang, kind.closed, allocations) for _, kind, allocations in pairs]
+        self._allocated.add_each((session.owner, kind.total) for session, kind, _ in pairs)
+        return len(given)
+
+    def _try(self, session: Session) -> None:
+        reason = self._tried(session)
+        if reason is not None:
+            self.reasons[session.id] = reason
 
     def _tried(self, session: Session) -> Wait | None:
         """Start the session where that is possible; otherwise return why not.
@@ -212,63 +227,53 @@ class GroupPass:
         refusal = self._admission.refusal(session)
         if refusal is not None:
             return refusal
-        alike = self._like(session)
-        if not alike.full and (self._head is None or self._policy.backfill):
-            allocations = self._place(session, alike)
+        kind = self._kinds.of(session)
+        if self._head is not None and not self._policy.backfill:
+            kind.full = True
+        if not kind.full:
+            allocations = self._place(session, kind)
             if allocations is None:
-                allocations = self._repacked(alike)
+                allocations = self._repacked(kind)
             if allocations is not None:
-                self._start(session, alike, allocations)
+                self._start(session, kind, allocations)
                 return None
-            alike.full = not self._state.fits(alike.gang, alike.closed)
-        if alike.first is None:
-            alike.impossible = self._impossible(alike.request)
-        if alike.impossible is not None:
-            return alike.impossible
+            kind.full = not self._state.fits(kind.gang, kind.closed)
+        if kind.first is None:
+            kind.impossible = self._impossible(kind.request)
+        if kind.impossible is not None:
+            return kind.impossible
         # An earlier session of this pass with the same request leads already, or none with it can.
-        leads = self._lead(session, alike) if self._head is None and alike.first is None else None
-        if alike.first is None:
-            alike.first = session
-        return leads or self._later(session, alike)
+        leads = self._lead(session, kind) if self._head is None and kind.first is None else None
+        if kind.first is None:
+            kind.first = session
+        if kind.full:
+            self._ahead.add(kind.gang, kind.closed)
+        return leads or self._later(session, kind)
 
-    def _later(self, session: Session, alike: _Alike) -> Wait:
+    def _later(self, session: Session, kind: Kind) -> Wait:
         """Return what stands for the session's reason until the end of the pass."""
         if session.wait is not None and session.wait.passes:
             self._passed.append(session)
         if self._head is None:
-            alike.ahead = alike.ahead or Wait(WaitCode.BUSY, "")
-            return alike.ahead
+            kind.ahead = kind.ahead or Wait(WaitCode.BUSY, "")
+            return kind.ahead
         if len(self._first) < _ESTIMATED:
-            self._first.append(Waiting(session, alike.gang, alike.closed))
-        alike.later = alike.later or Wait(WaitCode.BUSY, "")
-        return alike.later
+            self._first.append(Waiting(session, kind.gang, kind.closed))
+        kind.later = kind.later or Wait(WaitCode.BUSY, "")
+        return kind.later
 
-    def _like(self, session: Session) -> _Alike:
-        request = gang_of(session, overlay=True)
-        closed = self._admission.closed_agents(session)
-        # By identity first: most sessions share their request, and to hash it costs more than all else here.
-        known = self._by_identity.get(id(request))
-        if known is not None and known.request is request and known.closed is closed:
-            return known
-        alike = self._alike.get((request, closed))
-        if alike is None:
-            gang = request if self._overlay else on_one_agent(request)
-            alike = self._alike[request, closed] = _Alike(gang, request, closed, total(request.slots))
-        self._by_identity[id(request)] = alike
-        return alike
-
-    def _place(self, session: Session, alike: _Alike) -> tuple[Allocation, ...] | None:
+    def _place(self, session: Session, kind: Kind) -> tuple[Allocation, ...] | None:
         head = self._head
         if head is None or head.room is None:
-            return self._state.place(alike.gang, alike.closed)
+            return self._state.place(kind.gang, kind.closed)
         over_in_time = end_of(session, self._snapshot.now) <= head.start < math.inf
         given, other = (self._state, head.room) if over_in_time else (head.room, self._state)
-        allocations = given.place(alike.gang, alike.closed)
+        allocations = given.place(kind.gang, kind.closed)
         if allocations is not None:
-            other.take_as(given, alike.gang)
+            other.take_as(given, kind.gang)
         return allocations
 
-    def _repacked(self, alike: _Alike) -> tuple[Allocation, ...] | None:
+    def _repacked(self, kind: Kind) -> tuple[Allocation, ...] | None:
         """Return allocations for a gang that does not fit, after what this pass has placed was placed anew.
 
         None where that does not help, and while capacity is reserved for the head. Nobody who waits already may fit
@@ -276,20 +281,18 @@ class GroupPass:
         """
         if self._head is not None and self._head.room is not None:
             return None
-        waiting = [
-            (other.gang, other.closed) for other in self._alike.values() if other.full and other.first is not None
-        ]
-        moved = self._repacker.repacked(self._state, self._lying, alike.gang, alike.closed, waiting)
+        moved = self._repacker.repacked(self._state, self._lying, kind.gang, kind.closed, self._ahead)
         if moved is None:
             return None
         self._lying = moved[:-1]
         return moved[-1].allocations
 
-    def _start(self, session: Session, alike: _Alike, allocations: tuple[Allocation, ...]) -> None:
+    def _start(self, session: Session, kind: Kind, allocations: tuple[Allocation, ...]) -> None:
+        kind.wide = kind.gang.spread and len({given.agent_id for given in allocations}) > 1
         self._starting.append(session)
-        self._lying.append(Placed(alike.gang, alike.closed, allocations))
+        self._lying.append(Placed(kind.gang, kind.closed, allocations))
         self._admission.admit(session)
-        self._allocated.add(session.owner, alike.total)
+        self._allocated.add(session.owner, kind.total)
 
     def _grown(self, session: Session, lying: Placed, most: int) -> Placed:
         """Place a session that starts anew, with up to so many kernels more; return where it lies."""
@@ -304,7 +307,7 @@ class GroupPass:
                 given, others = room, [self._state]
         self._state.release(lying.kernels)
         least = len(session.kernels)
-        gang = self._largest(given, session, lying.closed, least, least + most)
+        gang = largest_gang(given, session, lying.closed, least, least + most, overlay=self._overlay)
         allocations = None if gang is None else given.place(gang, lying.closed)
         if gang is None or allocations is None:
             for state in {id(each): each for each in (self._state, given)}.values():
@@ -314,66 +317,51 @@ class GroupPass:
             other.take_as(given, gang)
         return Placed(gang, lying.closed, allocations)
 
-    def _largest(
-        self, state: PlacementState, session: Session, closed: frozenset[str], fits: int, most: int
-    ) -> Gang | None:
-        """Return the largest of its gangs that fits, of up to `most` kernels; None if no more than `fits` do."""
-        largest = None
-        middle = most
-        while fits < most:
-            gang = gang_of_size(session, middle, self._overlay)
-            if state.fits(gang, closed):
-                largest, fits = gang, middle
-            else:
-                most = middle - 1
-            middle = (fits + most + 1) // 2
-        return largest
-
-    def _lead(self, session: Session, alike: _Alike) -> Wait | None:
+    def _lead(self, session: Session, kind: Kind) -> Wait | None:
         """Return the wait of the first session that does not fit, with capacity reserved or made for it.
 
         None when it waits for agents rather than for capacity: then it delays no other session.
         """
         now = self._snapshot.now
-        start = self._future.start(alike.gang, alike.closed)
+        start = self._future.start(kind.gang, kind.closed)
         if start is None:
             return None
         passes = min(passes_of(session) + 1, self._policy.reserve_after_passes)
-        reason = self._busy(alike, session)
-        leaving = self._preempted(session, alike) if self._policy.preemption and start.at > now else []
+        reason = self._busy(kind, session)
+        leaving = self._preempted(session, kind) if self._policy.preemption and start.at > now else []
         if leaving:
             self._leaving = {other.id for other in leaving}
-            start = self._future.start(alike.gang, alike.closed) or start
+            start = self._future.start(kind.gang, kind.closed) or start
             reason = preempting(leaving)
         moved = [self._movable(other) for other in self._placed if other.moved_for == session.id]
-        under_way = any(other.moved_for == session.id for other in (*self._placed, *self._pending))
-        if self._policy.defragment and start.at > now and not leaving and not under_way:
-            moved = self._moved(session, alike, start.at)
+        is_under_way = session.id in self._moved_for
+        if self._policy.defragment and start.at > now and not leaving and not is_under_way:
+            moved = self._moved(session, kind, start.at)
             if moved:
                 self._leaving = {each.session.id for each in moved}
-                start = self._future.start(alike.gang, alike.closed) or start
+                start = self._future.start(kind.gang, kind.closed) or start
                 reason = moving([each.session for each in moved])
         for each in moved:
             # Where they start anew is kept for them.
             start.beside.place(each.gang, each.closed)
         reserved = start.at < math.inf or passes >= self._policy.reserve_after_passes
         self._head = _Head(session, start.at, self._state.least(start.beside) if reserved else None)
-        self._first.append(Waiting(session, alike.gang, alike.closed))
+        self._first.append(Waiting(session, kind.gang, kind.closed))
         if start.at == math.inf:
             return replace(reason, passes=passes, endless=self._endless)
         return replace(reason, passes=passes, estimated_start=start.at)
 
-    def _preempted(self, session: Session, alike: _Alike) -> list[Session]:
+    def _preempted(self, session: Session, kind: Kind) -> list[Session]:
         now = self._snapshot.now
-        leaving = victims(session, alike.gang, alike.closed, self._state, self._placed, self._capacity, now)
-        self.preemptions += [Preemption(other.id, session.id, _preempted_by(session, other.owner)) for other in leaving]
+        leaving = victims(session, kind.gang, kind.closed, self._state, self._placed, self._capacity, now)
+        self.preemptions += [Preemption(other.id, session.id, preempted_by(session, other.owner)) for other in leaving]
         return leaving
 
-    def _moved(self, session: Session, alike: _Alike, start: float) -> list[Movable]:
+    def _moved(self, session: Session, kind: Kind, start: float) -> list[Movable]:
         """Return restartable sessions to move for the head, whose move loses less time than it would wait."""
         now = self._snapshot.now
         movable = [self._movable(other) for other in self._placed if may_move(other, session, now)]
-        moved = moves(alike.gang, alike.closed, self._state, movable, self._capacity, now, start - now)
+        moved = moves(kind.gang, kind.closed, self._state, movable, self._capacity, now, start - now)
         for each in moved:
             who = session.name if session.owner == each.session.owner else "another user's session"
             message = f"starts anew elsewhere, since {who} fits in its place"
@@ -405,12 +393,12 @@ class GroupPass:
         measured = request if joined else on_one_agent(request)
         return never_fits(self._group, request, self._empty_state.misses(measured, beyond=True), self._agents)
 
-    def _busy(self, alike: _Alike, first: Session) -> Wait:
+    def _busy(self, kind: Kind, first: Session) -> Wait:
         if not self._explains:
             return Wait(WaitCode.BUSY, "")
-        misses = self._state.misses(alike.gang, alike.closed)
-        reason = busy(self._group, alike.gang, misses, self._agents, no_overlay=alike.gang != alike.request)
-        avoided = sorted(alike.closed.intersection(first.failed_on))
+        misses = self._state.misses(kind.gang, kind.closed)
+        reason = busy(self._group, kind.gang, misses, self._agents, no_overlay=kind.gang != kind.request)
+        avoided = sorted(kind.closed.intersection(first.failed_on))
         if not avoided:
             return reason
         return replace(reason, message=f"{reason.message}; it keeps off {', '.join(avoided)}, where its launch failed")
@@ -419,28 +407,29 @@ class GroupPass:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
         if self._explains:
             explained = {
-                id(later): self._explained(alike, alike.first, ahead=later is alike.ahead)
-                for alike in self._alike.values()
-                for later in (alike.ahead, alike.later)
-                if later is not None and alike.first is not None
+                id(later): self._explained(kind, kind.first, ahead=later is kind.ahead)
+                for kind in self._kinds.all
+                for later in (kind.ahead, kind.later)
+                if later is not None and kind.first is not None
             }
-            self.reasons = {key: explained.get(id(reason), reason) for key, reason in self.reasons.items()}
+            reasons = self.reasons.values()
+            self.reasons = dict(zip(self.reasons, map(explained.get, map(id, reasons), reasons), strict=True))
         for session in self._passed:
             self.reasons[session.id] = replace(self.reasons[session.id], passes=passes_of(session))
         if self._explains and self._head is not None and self._head.start < math.inf:
             self._estimate(self._head)
 
-    def _explained(self, alike: _Alike, first: Session, *, ahead: bool) -> Wait:
+    def _explained(self, kind: Kind, first: Session, *, ahead: bool) -> Wait:
         """Return why sessions of a kind wait, `first` among them; `ahead`: those that are ahead of the head."""
         if self._head is not None and not ahead:
             if not self._policy.backfill:
                 return behind(self._head.session, delays=False)
-            if self._state.fits(alike.gang, alike.closed):
+            if self._state.fits(kind.gang, kind.closed):
                 reason = behind(self._head.session, delays=True)
                 return replace(reason, endless=self._endless) if self._head.start == math.inf else reason
-        if alike.closed and self._state.fits(alike.gang):
+        if kind.closed and self._state.fits(kind.gang):
             return self._admission.window(first)
-        return self._busy(alike, first)
+        return self._busy(kind, first)
 
     @property
     def _endless(self) -> int:
@@ -455,17 +444,6 @@ class GroupPass:
             self.reasons[session_id] = replace(self.reasons[session_id], estimated_start=start)
 
 
-def _placement(session: Session, placed: Placed) -> Placement:
-    by_kernel = {k.id: given for k, given in zip(session.possible_kernels, placed.allocations, strict=False)}
-    return Placement(session.id, "single-node" if placed.agents == 1 else "multi-node", by_kernel)
-
-
 def passes_of(session: Session) -> int:
     """Return in how many passes the session was the first that did not fit."""
     return session.wait.passes if session.wait else 0
-
-
-def _preempted_by(session: Session, owner: str) -> str:
-    """Return the reason in the preempted session's story, which names no other user's session to its owner."""
-    who = session.name if session.owner == owner else "another user's session"
-    return f"preempted by {who}, which has priority {session.spec.priority}"

@@ -3,9 +3,10 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import is_
+from itertools import filterfalse
+from operator import attrgetter, is_
 
 from muster.core.agents.agent import Agent
 from muster.core.model.plan import Plan
@@ -15,12 +16,15 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.scheduling.admission import moments
 from muster.core.scheduling.future import end_of
+from muster.core.scheduling.moved_sessions import MovedSessions
 from muster.core.scheduling.placement import Gang, PlacementState, Typical, gang_of
+from muster.core.scheduling.plain_sessions import PlainSessions
 from muster.core.scheduling.reasons import obstacle
 from muster.core.values.slots import Slots, total
 
 _Kernels = dict[int, tuple[Kernel, ...]]
 """Kernels of sessions by the identity of the tuple, which lasts as long as it is here."""
+_kernels = attrgetter("kernels")
 
 
 @dataclass(slots=True)
@@ -52,11 +56,12 @@ class _Requests:
         self._counts: Counter[Gang] = Counter()
 
     def of(self, sessions: Iterable[Session]) -> Mapping[Gang, int]:
-        now = {id(session.kernels): session for session in sessions}
+        sessions = list(sessions)
+        now = dict(zip(map(id, map(_kernels, sessions)), sessions, strict=True))
         before, counts = self._sessions, self._counts
-        for key in now.keys() - before.keys():
+        for key in _missing(now, before):
             counts[gang_of(now[key], overlay=True)] += 1
-        for key in before.keys() - now.keys():
+        for key in _missing(before, now):
             gang = gang_of(before[key], overlay=True)
             counts[gang] -= 1
             if not counts[gang]:
@@ -65,53 +70,89 @@ class _Requests:
         return counts
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Decided:
+    """A plan that starts nothing; `agents` are those of the last snapshot that it held for."""
+
     snapshot: Snapshot
     plan: Plan
+    agents: Sequence[Agent]
 
     @cached_property
     def until(self) -> float:
         """When time alone makes a difference. It is worked out only once the next snapshot is otherwise the same."""
         return _next_change(self.snapshot)
 
+    def is_of(self, other: Snapshot) -> bool:
+        """Return whether nothing but the time differs for a decision."""
+        one = self.snapshot
+        return (
+            _are_the_same(one.sessions, other.sessions)
+            and _decide_alike(self.agents, other.agents)
+            and (one.slow, one.policy, one.usage) == (other.slow, other.policy, other.usage)
+            and not (one.reservations or other.reservations)
+            and one.ended.keys() == other.ended.keys()
+        )
+
 
 class PassMemory:
     """A cache between passes. It changes only what decisions cost, not the decisions.
 
-    Sessions and agents are the same when they are the same objects: the store gives what has not changed again.
+    Sessions are the same when they are the same objects: the store gives what has not changed again. Agents are when no
+    decision can tell them apart: each observation gives other values of all that answer.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
         self._agents: dict[str, GroupAgents] = {}
+        self._members: dict[str, tuple[Sequence[Agent], dict[str, Agent]]] = {}
         self._requests: dict[str, _Requests] = {}
+        self._moved: dict[str, MovedSessions] = {}
+        self._plain: dict[str, PlainSessions] = {}
         self._decided: _Decided | None = None
 
     def plan(self, snapshot: Snapshot) -> Plan | None:
         """Return the last pass's plan where only the time differs, and does not matter yet."""
         before = self._decided
-        if before is None or before.snapshot.now > snapshot.now or not _is_the_same(before.snapshot, snapshot):
+        if before is None or before.snapshot.now > snapshot.now or not before.is_of(snapshot):
             return None
+        before.agents = snapshot.agents
         return before.plan if snapshot.now < before.until else None
 
     def decided(self, snapshot: Snapshot, plan: Plan) -> None:
         """Record a pass's plan. Call it after each pass."""
         idle = not plan.placements and not plan.preemptions
-        self._decided = _Decided(snapshot, plan) if idle else None
+        self._decided = _Decided(snapshot, plan, snapshot.agents) if idle else None
 
     def impossible(self, group: str) -> dict[Gang, Wait | None]:
         """Return what is known of gangs that could never start, or could, on the agents of the last `state` call."""
         return self._known[group].impossible
 
+    def members(self, group: str, snapshot: Snapshot) -> Mapping[str, Agent]:
+        """Return the group's agents by their ids, and in the order of these."""
+        known = self._members.get(group)
+        if known is None or not _are_the_same(known[0], snapshot.agents):
+            members = sorted((a for a in snapshot.agents if a.resource_group == group), key=attrgetter("id"))
+            known = self._members[group] = snapshot.agents, {agent.id: agent for agent in members}
+        return known[1]
+
     def agents(self, group: str, agents: Sequence[Agent], snapshot: Snapshot) -> GroupAgents:
         """Return what the group's agents have, and which are closed."""
         known = self._agents.get(group)
-        if known is None or known.slow != snapshot.slow or not _are_the_same(known.agents, agents):
+        if known is None or known.slow != snapshot.slow or not _decide_alike(known.agents, agents):
             closed = {agent.id: cause for agent in agents if (cause := obstacle(agent, snapshot))}
             known = GroupAgents(agents, snapshot.slow, total(agent.capacity for agent in agents), closed)
-            self._agents[group] = known
+        # Those of now, so that the next pass finds most of them by their identity.
+        known = self._agents[group] = replace(known, agents=agents)
         return known
+
+    def moved_for(self, group: str, sessions: Sequence[Session]) -> frozenset[str]:
+        """Return the ids of the sessions for which some of these of the group were moved."""
+        return self._moved.setdefault(group, MovedSessions()).ahead(sessions)
+
+    def plain(self, group: str, pending: Sequence[Session]) -> Mapping[int, Gang | None]:
+        """Return by identity of the group's pending sessions what those request that only capacity keeps waiting."""
+        return self._plain.setdefault(group, PlainSessions()).of(pending)
 
     def requests(self, group: str, sessions: Iterable[Session]) -> Mapping[Gang, int]:
         """Return how often the sessions request each gang."""
@@ -127,16 +168,16 @@ class PassMemory:
         closed: Mapping[str, str],
     ) -> PlacementState:
         """Return what `PlacementState.of` would make; the caller may change it."""
-        kernels = {id(session.kernels): session.kernels for session in placed}
+        every = list(map(_kernels, placed))
+        kernels = dict(zip(map(id, every), every, strict=True))
         known = self._known.get(group)
-        if known is None or not _are_the_same(known.agents, agents):
+        if known is None or not _decide_alike(known.agents, agents):
             state = PlacementState.of(agents, {}, policy, mix, closed)
             known = _Known(agents, closed, policy, mix, {}, state, {})
         state, before, impossible = known.state, known.kernels, known.impossible
         if (known.closed, known.policy, known.mix) != (closed, policy, mix):
             state = state.by(policy, mix, closed)
-        gone = before.keys() - kernels.keys()
-        new = kernels.keys() - before.keys()
+        gone, new = _missing(before, kernels), _missing(kernels, before)
         if gone:
             state.release(kernel for key in gone for kernel in before[key])
         if new:
@@ -145,17 +186,20 @@ class PassMemory:
         return state.copy()
 
 
+def _missing(some: Mapping[int, object], others: Mapping[int, object]) -> list[int]:
+    """Return the keys of the first that the others lack. There are few of them, among thousands."""
+    return list(filterfalse(others.__contains__, some))
+
+
 def _are_the_same(some: Sequence[object], others: Sequence[object]) -> bool:
     return some is others or (len(some) == len(others) and all(map(is_, some, others)))
 
 
-def _is_the_same(one: Snapshot, other: Snapshot) -> bool:
-    return (
-        _are_the_same(one.sessions, other.sessions)
-        and _are_the_same(one.agents, other.agents)
-        and (one.slow, one.policy, one.usage) == (other.slow, other.policy, other.usage)
-        and not (one.reservations or other.reservations)
-        and one.ended.keys() == other.ended.keys()
+def _decide_alike(some: Sequence[Agent], others: Sequence[Agent]) -> bool:
+    if some is others:
+        return True
+    return len(some) == len(others) and all(
+        one is other or one.decides_like(other) for one, other in zip(some, others, strict=True)
     )
 
 

@@ -78,6 +78,12 @@ def preempting(leaving: Collection[Session]) -> Wait:
     return Wait(WaitCode.PREEMPTING, message, waits_for=tuple(session.id for session in leaving))
 
 
+def preempted_by(session: Session, owner: str) -> str:
+    """Return the reason in the preempted session's story, which names no other user's session to its owner."""
+    who = session.name if session.owner == owner else "another user's session"
+    return f"preempted by {who}, which has priority {session.spec.priority}"
+
+
 def moving(leaving: Collection[Session]) -> Wait:
     names = ", ".join(session.name for session in leaving)
     message = f"starts when {names} {'have' if len(leaving) > 1 else 'has'} made room and started anew elsewhere"

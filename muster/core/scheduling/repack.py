@@ -5,10 +5,11 @@ beside them. Nothing has been started yet, so they can be moved. A few other ord
 first in which all of them fit is taken.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, KeysView, Sequence
 from typing import Final, NamedTuple
 
-from muster.core.model.session import AllocatedSlots, Allocation
+from muster.core.model.plan import Placement
+from muster.core.model.session import AllocatedSlots, Allocation, Session
 from muster.core.scheduling.placement import Gang, PlacementState, on_one_agent
 from muster.core.values.slots import Slots, total
 
@@ -36,6 +37,39 @@ class Placed(NamedTuple):
         return len({given.agent_id for given in self.allocations})
 
 
+def placement(session: Session, placed: Placed) -> Placement:
+    """Return what a plan says of a session that is placed so."""
+    kernels, given = session.kernels, placed.allocations
+    if len(given) == 1:
+        return Placement(session.id, "single-node", {kernels[0].id: given[0]})
+    by_kernel = {kernel.id: allocation for kernel, allocation in zip(session.possible_kernels, given, strict=False)}
+    return Placement(session.id, "single-node" if placed.agents == 1 else "multi-node", by_kernel)
+
+
+class Ahead:
+    """The requests of gangs that wait already, each with the agents that are closed to it."""
+
+    def __init__(self) -> None:
+        self._closed: dict[Gang, list[frozenset[str]]] = {}
+
+    def add(self, gang: Gang, closed: frozenset[str]) -> None:
+        known = self._closed.setdefault(gang, [])
+        if closed not in known:
+            known.append(closed)
+
+    def __contains__(self, request: tuple[Gang, frozenset[str]]) -> bool:
+        gang, closed = request
+        return closed in self._closed.get(gang, ())
+
+    @property
+    def gangs(self) -> KeysView[Gang]:
+        return self._closed.keys()
+
+    def fit_in(self, state: PlacementState) -> bool:
+        """Return whether any of them fits."""
+        return any(state.fits(gang, closed) for gang, each in self._closed.items() for closed in each)
+
+
 class Repacker:
     """The trials of one pass; `left` is the work that they may still make."""
 
@@ -48,16 +82,16 @@ class Repacker:
         placed: Sequence[Placed],
         gang: Gang,
         closed: frozenset[str],
-        waiting: Sequence[tuple[Gang, frozenset[str]]],
+        ahead: Ahead,
     ) -> list[Placed] | None:
         """Place the gang, and what was placed last anew; return all that is placed then, the gang last.
 
         None, with nothing changed, where no trial succeeds. What lay on one agent stays on one, and what lay on several
-        comes to lie on no more. None of the `waiting` may fit then: they were first.
+        comes to lie on no more. None that is `ahead` may fit then: they were first.
         """
         first = max(0, len(placed) - MOST_SESSIONS)
         moving = placed[first:]
-        found = self._found(state, moving, gang, closed, waiting)
+        found = self._found(state, moving, gang, closed, ahead)
         if found is None:
             return None
         moved = [each._replace(allocations=given) for each, given in zip(moving, found, strict=False)]
@@ -72,12 +106,15 @@ class Repacker:
         placed: Sequence[Placed],
         gang: Gang,
         closed: frozenset[str],
-        waiting: Sequence[tuple[Gang, frozenset[str]]],
+        ahead: Ahead,
     ) -> list[Allocations] | None:
         """Return other allocations of what was placed, and then the gang's. Changes nothing."""
-        different = {gang, *(each.gang for each in placed), *(other for other, _ in waiting)}
+        least = len(ahead.gangs) * state.size
+        if not placed or self._left < least or not state.has_in_total(gang, closed):
+            return None
+        different = {gang, *(each.gang for each in placed), *ahead.gangs}
         work = len(placed) + 1 + len(different) * state.size
-        if not placed or self._left < work or not state.has_in_total(gang, closed):
+        if self._left < work:
             return None
         start = state.lean()
         start.release(kernel for each in placed for kernel in each.kernels)
@@ -90,7 +127,7 @@ class Repacker:
             self._left -= work
             trial = start.lean()
             found = _placed(trial, parts, most_agents, order)
-            if found is not None and not any(trial.fits(*other) for other in waiting):
+            if found is not None and not ahead.fit_in(trial):
                 return found
         return None
 

@@ -1,5 +1,7 @@
 """`schedule(snapshot) -> Plan`: the whole decision, as a pure function."""
 
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from muster.core.model.plan import Plan, Waits
@@ -25,8 +27,8 @@ def schedule(snapshot: Snapshot, memory: PassMemory | None = None, *, explains: 
     if known is not None:
         return known
     queues: dict[str, list[Session]] = {}
-    for session in snapshot.pending:
-        queues.setdefault(session.spec.resource_group, []).append(session)
+    for group, run in groupby(snapshot.pending, attrgetter("spec.resource_group")):
+        queues.setdefault(group, []).extend(run)
     admission = Admission(snapshot)
     passes = [
         GroupPass(snapshot, group, queues[group], admission, memory, explains=explains) for group in sorted(queues)

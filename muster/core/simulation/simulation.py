@@ -133,7 +133,7 @@ class _Run:
         self._began_at = self._now = jobs[0].session.submitted_at if jobs else 0.0
         requests = Counter(gang_of(job.session, overlay=True) for job in jobs)
         self._use = ClusterUsageMeter(cluster.agents, typical_requests(requests), self._began_at)
-        self._usage = OwnerUsageMeter(cluster.agents, cluster.half_life_s, self._began_at)
+        self._usage = OwnerUsageMeter(cluster.agents, cluster.half_life_s)
         self._events: list[tuple[float, _What, str, int]] = [
             (job.session.submitted_at, _What.ARRIVAL, job.session.id, 0) for job in jobs
         ]

@@ -12,36 +12,33 @@ from muster.core.values.slots import total
 class OwnerUsageMeter:
     """The owners' usage by `muster.core.usage.by_owner`, kept up to date run by run."""
 
-    def __init__(self, agents: Iterable[Agent], half_life_s: float, began_at: float) -> None:
+    def __init__(self, agents: Iterable[Agent], half_life_s: float) -> None:
         agents = tuple(agents)
         groups = {agent.resource_group for agent in agents}
         self.capacity = {g: total(a.capacity for a in agents if a.resource_group == g) for g in groups}
         self.half_life_s = half_life_s
-        self._at = began_at
-        self._of_ended: dict[str, float] = {}
+        # What each owner had used, and when that was.
+        self._of_ended: dict[str, tuple[float, float]] = {}
 
     def ended(self, session: Session, at: float) -> None:
         """Count the run of a session that has ended."""
-        self._of_ended = self._until(at)
-        self._at = at
         for owner, used in decayed_usage([_run(session, at)], at, self.half_life_s, self.capacity).items():
-            self._of_ended[owner] = self._of_ended.get(owner, 0.0) + used
+            before, then = self._of_ended.get(owner, (0.0, at))
+            self._of_ended[owner] = before * decay(at - then, self.half_life_s) + used, at
 
     def at(self, now: float, running: Iterable[Session]) -> "Mapping[str, float]":
-        return _Usage(self._until(now), tuple(running), now, self)
+        """Return the usage by owner now. It has to be read before the next run ends."""
+        return _Usage(tuple(running), now, self)
 
-    def _until(self, at: float) -> dict[str, float]:
-        left = decay(at - self._at, self.half_life_s)
-        return {owner: used * left for owner, used in self._of_ended.items()}
+    def of_ended(self, now: float) -> dict[str, float]:
+        """Return what the runs count for that have ended."""
+        return {owner: used * decay(now - at, self.half_life_s) for owner, (used, at) in self._of_ended.items()}
 
 
 class _Usage(Mapping[str, float]):
     """The usage by owner, summed up on request: few orders need it."""
 
-    def __init__(
-        self, of_ended: dict[str, float], running: tuple[Session, ...], now: float, meter: OwnerUsageMeter
-    ) -> None:
-        self._of_ended = of_ended
+    def __init__(self, running: tuple[Session, ...], now: float, meter: OwnerUsageMeter) -> None:
         self._running = running
         self._now = now
         self._meter = meter
@@ -50,8 +47,8 @@ class _Usage(Mapping[str, float]):
     def _sums(self) -> dict[str, float]:
         runs = [_run(session, self._now) for session in self._running]
         so_far = decayed_usage(runs, self._now, self._meter.half_life_s, self._meter.capacity)
-        owners = {*self._of_ended, *so_far}
-        return {owner: self._of_ended.get(owner, 0.0) + so_far.get(owner, 0.0) for owner in owners}
+        of_ended = self._meter.of_ended(self._now)
+        return {owner: of_ended.get(owner, 0.0) + so_far.get(owner, 0.0) for owner in {*of_ended, *so_far}}
 
     def __getitem__(self, owner: str) -> float:
         return self._sums[owner]

@@ -30,6 +30,12 @@ _NUMBER = re.compile(r"[1-9]\d?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
 
 
+def spell_end_signal(signal: str) -> str:
+    """Return a text such as `USR1, 2m before its end` for NAME@SECONDS."""
+    name, _, seconds = signal.partition("@")
+    return f"{name}, {format_duration(int(seconds))} before its end"
+
+
 def _signal(value: object) -> object:
     """Return NAME@SECONDS as the spec keeps it: without SIG, and with the usual time where none is given."""
     if value is None:

@@ -82,10 +82,10 @@ class Provider:
                 if not {*self._settings.wanted_claims} <= claims.keys() and is_protected(
                     described.get("userinfo_endpoint")
                 ):
-                    told = _json(client.get(described["userinfo_endpoint"]))
+                    user_info = _json(client.get(described["userinfo_endpoint"]))
                     # Another's answer would make another of them.
-                    if told.get("sub") == claims["sub"]:
-                        claims = {**told, **claims}
+                    if user_info.get("sub") == claims["sub"]:
+                        claims = {**user_info, **claims}
             return claims
 
     @contextmanager

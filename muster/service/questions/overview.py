@@ -11,7 +11,7 @@ from muster.core.values.slots import Slots, total
 from muster.core.whatif.explain import HOPELESS
 from muster.core.whatif.redaction import redacted
 from muster.service.agents.agents import AgentOccupancy, agents_in_use, shown_agents
-from muster.service.questions.what_if import Queued, WhatIf
+from muster.service.questions.decided_queue import Queued
 from muster.service.sessions.visibility import Sees
 from muster.settings import Settings
 from muster.store.sessions.list_pages import ListPageRequest, SessionFilter
@@ -51,10 +51,9 @@ class Overview:
     troubled: Sequence[AgentOccupancy]
 
 
-def overview(store: Store, settings: Settings, sees: Sees, user: str) -> Overview:
+def overview(store: Store, settings: Settings, queue: Sequence[Queued], sees: Sees, user: str) -> Overview:
     snapshot = shown_agents(store, settings)
     uses = agents_in_use(snapshot)
-    queue = WhatIf(store, settings).queue()
     names = sorted(
         {*(use.agent.resource_group for use in uses), *(queued.session.spec.resource_group for queued in queue)}
     )

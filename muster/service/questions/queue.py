@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from muster.core.model.heartbeat import Unworked
 from muster.core.whatif.redaction import redacted
-from muster.service.questions.what_if import Queued, WhatIf
+from muster.service.questions.decided_queue import Queued
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.sessions.visibility import Sees
 from muster.settings import Settings
@@ -27,9 +27,8 @@ class VisibleQueue:
     unworked: Unworked | None = None
 
 
-def visible_queue(store: Store, settings: Settings, sees: Sees) -> VisibleQueue:
-    """Return the queue as a user may see it."""
-    everything = WhatIf(store, settings).queue()
+def visible_queue(store: Store, settings: Settings, everything: Sequence[Queued], sees: Sees) -> VisibleQueue:
+    """Return of the whole queue what a user may see."""
     lengths = Counter({queued.session.spec.resource_group: 0 for queued in everything})
     lengths.update(queued.session.spec.resource_group for queued in everything if queued.wait)
     visible = [queued for queued in everything if sees(queued.session)]

@@ -9,7 +9,7 @@ from muster.core.model.heartbeat import Unworked
 from muster.core.model.wait import WaitCode
 from muster.core.values.errors import NotFoundError
 from muster.core.whatif.redaction import redacted
-from muster.service.questions.what_if import Queued, WhatIf
+from muster.service.questions.decided_queue import DecidedQueue, Queued
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.sessions.visibility import Sees
 from muster.settings import Settings
@@ -21,16 +21,10 @@ _ALIKE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePageRequest:
-    """A request for the rows of one group or of all, each from `begin` on.
-
-    `within` is the id of a session: then the rows are those of its row, one by one.
-    """
-
+class _Request:
     size: int
-    begin: int = 0
-    group: str | None = None
-    within: str | None = None
+    begin: int
+    within: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +60,45 @@ class QueuePage:
     unworked: Unworked | None
 
 
-def queue_page(store: Store, settings: Settings, sees: Sees, request: QueuePageRequest) -> QueuePage:
-    """Return the page as a user may see it. Raises NotFoundError for a row that is there no more."""
-    everything = WhatIf(store, settings).queue()
-    lengths = Counter({queued.session.spec.resource_group: 0 for queued in everything})
-    lengths.update(queued.session.spec.resource_group for queued in everything if queued.wait)
-    visible: dict[str, list[Queued]] = {name: [] for name in sorted(lengths) if request.group in {None, name}}
-    for queued in everything:
-        if queued.session.spec.resource_group in visible and sees(queued.session):
-            visible[queued.session.spec.resource_group].append(queued)
-    parts = [_part(name, lengths[name], queued, request) for name, queued in visible.items()]
-    names, hidden = _others(store, sees, parts)
-    shown = [replace(part, rows=[_without_names(row, hidden) for row in part.rows]) for part in parts]
-    return QueuePage(shown, names, unworked_queue(store, settings))
+class QueuePages:
+    """The pages of the queue for a user, who sees some of the sessions."""
+
+    def __init__(self, store: Store, settings: Settings, decided: DecidedQueue, sees: Sees) -> None:
+        self._store = store
+        self._settings = settings
+        self._decided = decided
+        self._sees = sees
+
+    def page(self, size: int, begin: int = 0, group: str | None = None, within: str | None = None) -> QueuePage:
+        """Return the rows of one group or of all, `size` of each from `begin` on.
+
+        `within` is the id of a session: then the rows are those of its row, one by one. Raises NotFoundError for a row
+        that is there no more.
+        """
+        request = _Request(size, begin, within)
+        everything = self._decided.queue()
+        lengths = Counter({queued.session.spec.resource_group: 0 for queued in everything})
+        lengths.update(queued.session.spec.resource_group for queued in everything if queued.wait)
+        visible: dict[str, list[Queued]] = {name: [] for name in sorted(lengths) if group in {None, name}}
+        for queued in everything:
+            if queued.session.spec.resource_group in visible and self._sees(queued.session):
+                visible[queued.session.spec.resource_group].append(queued)
+        parts = [_part(name, lengths[name], queued, request) for name, queued in visible.items()]
+        names, hidden = _others(self._store, self._sees, parts)
+        shown = [replace(part, rows=[_without_names(row, hidden) for row in part.rows]) for part in parts]
+        return QueuePage(shown, names, unworked_queue(self._store, self._settings))
+
+    def members(self, first: str, count: int) -> list[str]:
+        """Return the ids of a row's first sessions. Raises NotFoundError if the row is there no more, or has fewer."""
+        visible = [queued for queued in self._decided.queue() if self._sees(queued.session)]
+        ids = [queued.session.id for queued in _row_with(visible, first)]
+        found = ids[ids.index(first) :][:count]
+        if len(found) < count:
+            raise NotFoundError(_CHANGED)
+        return found
 
 
-def members(store: Store, settings: Settings, sees: Sees, first: str, count: int) -> list[str]:
-    """Return the ids of a row's first sessions. Raises NotFoundError if the row is there no more, or has fewer."""
-    visible = [queued for queued in WhatIf(store, settings).queue() if sees(queued.session)]
-    ids = [queued.session.id for queued in _row_with(visible, first)]
-    found = ids[ids.index(first) :][:count]
-    if len(found) < count:
-        raise NotFoundError(_CHANGED)
-    return found
-
-
-def _part(name: str, length: int, visible: Sequence[Queued], request: QueuePageRequest) -> QueuePart:
+def _part(name: str, length: int, visible: Sequence[Queued], request: _Request) -> QueuePart:
     codes = Counter(queued.wait.code if queued.wait else None for queued in visible)
     rows = _rows(visible) if request.within is None else [[queued] for queued in _row_with(visible, request.within)]
     shown = rows[request.begin : request.begin + request.size]

@@ -34,9 +34,9 @@ from muster.service.view import Moment, View
 
 if TYPE_CHECKING:  # the scheduler loads slowly, and most answers need none
     from muster.core.whatif.counterfactual import StartForecast
+    from muster.service.questions.decided_queue import Queued
     from muster.service.questions.dry_run import DryRun
     from muster.service.questions.overview import GroupOverview, Overview
-    from muster.service.questions.what_if import Queued
     from muster.service.questions.why import Why
 
 

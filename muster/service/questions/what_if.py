@@ -10,9 +10,7 @@ from muster.core.agents.agent import Agent
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.model.wait import Wait
 from muster.core.scheduling.limits import pending_refusal
-from muster.core.scheduling.schedule import schedule
 from muster.core.simulation.simulation import Cluster, Job, Progress, Simulated, simulate
 from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
 from muster.core.whatif.counterfactual import StartForecast, what_would_help, would_start
@@ -31,14 +29,6 @@ LIVE = "live"
 HISTORY = "history"
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """A pending session as the next decision sees it; without a wait it is about to start."""
-
-    session: Session
-    wait: Wait | None
-
-
 class WhatIf:
     """The questions about the site's own queue."""
 
@@ -48,20 +38,6 @@ class WhatIf:
 
     def snapshot(self) -> Snapshot:
         return self._site.complete(self._store.snapshot(time.time()))
-
-    def queue(self) -> list[Queued]:
-        """Return the pending sessions, group by group, in the order in which the next decision tries them."""
-        snapshot = self.snapshot()
-        plan = schedule(snapshot)
-        pending = {session.id: session for session in snapshot.pending}
-        starting = [Queued(pending[placement.session_id], None) for placement in plan.placements]
-        waiting = [Queued(pending[session_id], wait) for session_id, wait in plan.waits.items()]
-        return sorted(starting + waiting, key=_place)
-
-    def position(self, session: Session) -> int:
-        """Return its place among those of its group that wait; 0 if it is about to start, or no longer waits."""
-        wait = schedule(self.snapshot()).waits.get(session.id)
-        return wait.position if wait else 0
 
     def would_start(self, new: Sequence[Session]) -> tuple[StartForecast, ...]:
         """Return what would become of sessions that are not queued.
@@ -109,11 +85,6 @@ class WhatIf:
         if not jobs:
             raise BadInputError(f"--workload: no session of the last {days:g} days has run; write a larger --days")
         return jobs
-
-
-def _place(queued: Queued) -> tuple[str, int, float, str]:
-    position = queued.wait.position if queued.wait else 0
-    return queued.session.spec.resource_group, position, queued.session.submitted_at, queued.session.id
 
 
 @dataclass(frozen=True, slots=True)

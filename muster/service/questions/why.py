@@ -7,6 +7,7 @@ from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import Session, SessionState
 from muster.core.model.wait import Wait
 from muster.core.whatif.hypothesis import Change, Later, Moved, Suggestion
+from muster.service.questions.decided_queue import DecidedQueue
 from muster.service.questions.what_if import WhatIf
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.sessions.visibility import Sees, visible_sessions
@@ -29,18 +30,19 @@ class Why:
     unworked: Unworked | None = None
 
 
-def visible_why(store: Store, settings: Settings, session: Session, sees: Sees, *, what_if: bool) -> Why:
+def visible_why(
+    store: Store, settings: Settings, decided: DecidedQueue, session: Session, sees: Sees, *, what_if: bool
+) -> Why:
     """Return why a session waits, with suggestions where `what_if` asks for them.
 
     Raises NotPossibleInStateError with `what_if` for a session that does not wait.
     """
     (session,) = visible_sessions(store, [session], sees)
     wait = session.wait if session.state is SessionState.PENDING else None
-    questions = WhatIf(store, settings)
-    position = questions.position(session) if wait else 0
+    position = decided.position(session) if wait else 0
     others = store.get(wait.waits_for) if wait else {}
     names = {key: f"{other.name} ({other.state})" for key, other in others.items()}
-    suggestions = questions.what_would_help(session) if what_if else None
+    suggestions = WhatIf(store, settings).what_would_help(session) if what_if else None
     visible = None if suggestions is None else visible_suggestions(store, suggestions, sees)
     return Why(session, wait, position, names, visible, unworked_queue(store, settings))
 

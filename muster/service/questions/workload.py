@@ -132,35 +132,44 @@ class _Jobs:
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Raises SpecError."""
-        arrival, spec = self._validated(entry)
+        arrival, spec, called = self._validated(entry)
         indexes: Sequence[int | None] = array_indexes(spec.array) if spec.array else [None]
         if len(self._jobs) + arrival.count * len(indexes) > MOST_JOBS:
             raise SpecError([FieldError("count", "that is too many sessions", f"ask for {MOST_JOBS} at the most")])
         for number in range(arrival.count):
             at = arrival.at + number * arrival.every
-            name = spec.name if arrival.count == 1 or not spec.name else f"{spec.name}-{number + 1}"
+            name = called if arrival.count == 1 or not called else f"{called}-{number + 1}"
             array_id = _id(len(self._jobs)) if spec.array else None
             for index in indexes:
-                self._add_one(arrival, spec, name, at, array_id, index)
+                self._add_one(arrival, spec, (called, name), at, array_id, index)
 
-    def _validated(self, entry: Mapping[str, Any]) -> tuple[Arrival, SessionSpec]:
-        """Return the entry's two parts. Entries of a trace that differ by their names only share a spec's fields."""
+    def _validated(self, entry: Mapping[str, Any]) -> tuple[Arrival, SessionSpec, str]:
+        """Return the entry's two parts, and its name. Entries of a trace that differ by their names share a spec."""
         name = entry.get("name", "")
         fields = {key: value for key, value in entry.items() if key not in Arrival.model_fields and key != "name"}
         key = tuple(sorted(fields.items())) if all(isinstance(value, str | int) for value in fields.values()) else None
         known = None if key is None else self._specs.get(key)
         if known is not None and isinstance(name, str) and NAME_PATTERN.fullmatch(name):
-            return _arrival(entry), known.model_copy(update={"name": name})
+            return _arrival(entry), known, name
         arrival, spec = _validated(entry)
+        called = spec.name
         if key is not None:
-            self._specs[key] = spec
-        return arrival, spec
+            spec = self._specs[key] = spec.model_copy(update={"name": ""}) if called else spec
+        return arrival, spec, called
 
     def _add_one(
-        self, arrival: Arrival, spec: SessionSpec, name: str, at: float, array_id: str | None, index: int | None
+        self,
+        arrival: Arrival,
+        spec: SessionSpec,
+        names: tuple[str, str],
+        at: float,
+        array_id: str | None,
+        index: int | None,
     ) -> None:
+        """Add a session. `names` are the entry's, and this one's of those of the entry."""
         number = len(self._jobs)
-        base, name = name, name if index is None or not name else f"{name}-{index}"
+        called, base = names
+        name = base if index is None or not base else f"{base}-{index}"
         ids = (_id(number), *(f"{_id(number)}.{rank}" for rank in range(1, kernel_count(spec))))
         session = Session(
             id=ids[0],
@@ -175,7 +184,7 @@ class _Jobs:
             array_id=array_id,
             array_index=index,
         )
-        for known_as in {spec.name, base, name} - {""}:
+        for known_as in {called, base, name} - {""}:
             self._by_name.setdefault(known_as, []).append(session.id)
         self._jobs.append(Job(session, arrival.duration))
 

@@ -3,6 +3,7 @@
 import shlex
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,12 @@ from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, MusterError
 from muster.engine.agent_engine import container_of
 from muster.engine.forwarding import forwarding_options, ssh_forwarding
+from muster.service.reach.apps import app_named, check_openable, session_apps
+from muster.service.reach.logs import agent_of
 from muster.service.reach.ssh_access import plain_ssh_command
+from muster.service.reach.views import AppAccessView
 from muster.settings import Settings
+from muster.store.store import Store
 
 _READY = b"muster:ready"
 _READY_TIMEOUT_S = 30
@@ -34,6 +39,21 @@ def token_of(session: Session, agent: Agent, app: App, runtime_path: str) -> str
     if done.exit_code != 0:
         raise MusterError(f"the token of app {app.name} cannot be read in {session.main.name} of {session.name}")
     return cast("bytes", done.output).decode("ascii").strip()
+
+
+def app_access(store: Store, settings: Settings, session: Session, name: str | None) -> AppAccessView:
+    """Return what a tunnel to an app needs; the session's only one for None.
+
+    Raises NotFoundError, BadInputError, NotPossibleInStateError and AgentUnreachableError.
+    """
+    app = app_named(session, name)
+    agents = store.agents()
+    status = next(one for one in session_apps(session, agents, time.time()) if one.app == app)
+    check_openable(session, status)
+    agent = agent_of(agents, session, session.main)
+    token = token_of(session, agent, app, settings.launch_policy().runtime_path)
+    url = app.url.replace("{token}", token)
+    return AppAccessView(name=app.name, port=app.port, url=url, state=status.state, reason=status.reason or None)
 
 
 def free_local_port(requested: int | None, app_port: int) -> int:

@@ -32,13 +32,13 @@ def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
     directory = settings.state_dir / "ssh" / session.id
     known_hosts = directory / "known_hosts"
     main, *others = session.kernels
-    published = _published(session, agent)
+    way = _way_to_main(settings, session, agent)
     lines = [
         f"Host {main.name} {ssh_host_alias(session, main)}",
-        f"  HostName {published.host}",
-        f"  Port {published.port}",
+        f"  HostName {way.host}",
+        f"  Port {way.port}",
     ]
-    if published.through_agent:
+    if way.through_agent:
         lines.append(f"  ProxyCommand {_proxy_command(agent)}")
     for kernel in others:
         lines += [
@@ -61,6 +61,12 @@ def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
     config = directory / "config"
     write_whole(config, ("\n".join(lines) + "\n").encode())
     return config
+
+
+def has_way_in(session: Session) -> bool:
+    """Return whether ssh reaches main1: where it is published, or on its session's bridge."""
+    on_bridge = session.main.address is not None and not session.spans_agents
+    return session.state is SessionState.RUNNING and (session.main.ssh_port is not None or on_bridge)
 
 
 def ssh_host_alias(session: Session, kernel: Kernel) -> str:
@@ -89,11 +95,11 @@ def plain_ssh_command(settings: Settings, session: Session, kernel: Kernel, agen
 
     Raises NotPossibleInStateError when main1 does not run.
     """
-    published = _published(session, agent)
-    # Ports are used again, so a host key that is remembered for a port would later be another session's.
+    way = _way_to_main(settings, session, agent)
+    # Ports and addresses are used again, so a host key that is remembered for one would later be another session's.
     alias = ("-o", f"HostKeyAlias={session.network}-{session.generation}")
-    jump = ("-J", _jump(agent)) if published.through_agent else ()
-    main = [*jump, "-p", str(published.port), *alias, f"work@{published.host}"]
+    jump = ("-J", _jump(agent)) if way.through_agent else ()
+    main = [*jump, "-p", str(way.port), *alias, f"work@{way.host}"]
     if kernel.rank == 0:
         return ["ssh", *main]
     # Not -J for main1 too: that takes no host key alias.
@@ -113,24 +119,33 @@ class SshAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class _Published:
-    """The address of main1's published sshd, and whether only the agent itself reaches it."""
+class _Way:
+    """The address of main1's sshd, and whether only the agent itself reaches it."""
 
     host: str
     port: int
     through_agent: bool
 
 
-def _published(session: Session, agent: Agent) -> _Published:
-    if session.state is not SessionState.RUNNING or session.main.ssh_port is None:
+def _way_to_main(settings: Settings, session: Session, agent: Agent) -> _Way:
+    """Return main1's published sshd; where it is not published, its own on its session's bridge.
+
+    Raises NotPossibleInStateError.
+    """
+    if not has_way_in(session):
         raise NotPossibleInStateError(
-            f"session {session.name} is {session.state}; ssh reaches sessions that are RUNNING"
+            f"{session.main.name} of session {session.name} is on no network at present; try again"
+            if session.state is SessionState.RUNNING
+            else f"session {session.name} is {session.state}; ssh reaches sessions that are RUNNING"
         )
+    if session.main.ssh_port is None:
+        port = settings.launch_policy().sshd_port
+        return _Way(session.main.address or "", port, through_agent=not is_local(agent))
     host = agent.connection.publish_address
-    address = ip_address(host)
-    if address.is_unspecified:
+    if ip_address(host).is_unspecified:
         host = "127.0.0.1" if is_local(agent) else ssh_address(agent)
-    return _Published(host, session.main.ssh_port, through_agent=address.is_loopback and not is_local(agent))
+    through_agent = not (agent.connection.publishes_to_others or is_local(agent))
+    return _Way(host, session.main.ssh_port, through_agent)
 
 
 def _proxy_command(agent: Agent) -> str:

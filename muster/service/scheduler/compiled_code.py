@@ -5,8 +5,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from muster.contract.report import Report, SwarmReport
@@ -66,6 +67,21 @@ def compiling_beside(on_done: Callable[[], None]) -> Iterator[None]:
             process.wait()
 
 
+def is_compiled() -> bool:
+    """Return whether this user's code was kept after its source last changed: then it is loaded within a second."""
+    source = Path(choose.__file__).parent
+    changed_at = max(path.stat().st_mtime_ns for path in source.glob("*.py"))
+    return all(
+        any(path.stat().st_mtime_ns > changed_at for path in _indexes(entry_point)) for entry_point in _entry_points()
+    )
+
+
+def _indexes(entry_point: Any) -> Iterable[Path]:  # noqa: ANN401 - numba's own
+    """Return numba's lists of what is kept of a function."""
+    place = entry_point.stats.cache_path
+    return () if place is None else Path(place).glob(f"*.{entry_point.__name__}-*.nbi")
+
+
 def _start_process() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "muster.service.scheduler.compiled_code"], stdin=subprocess.DEVNULL)
 
@@ -77,8 +93,11 @@ def _is_kept() -> bool:
 
 
 def _compilations() -> int:
-    entry_points: list[Any] = [choose.on_one_agent, choose.over_agents, choose.take_places]
-    return sum(sum(entry_point.stats.cache_misses.values()) for entry_point in entry_points)
+    return sum(sum(entry_point.stats.cache_misses.values()) for entry_point in _entry_points())
+
+
+def _entry_points() -> list[Any]:
+    return [choose.on_one_agent, choose.over_agents, choose.take_places]
 
 
 def _agent(name: str) -> Agent:

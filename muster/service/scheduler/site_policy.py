@@ -1,7 +1,5 @@
 """What the site adds to a snapshot before it is decided on: its policy, and what its users have used."""
 
-from dataclasses import replace
-
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.snapshot import Snapshot
 from muster.core.usage.by_owner import decay, decayed_usage, group_capacity, runs_so_far
@@ -28,7 +26,7 @@ class SiteScheduling:
 
     def complete(self, snapshot: Snapshot) -> Snapshot:
         """Raises SettingsError when a scheduler plugin cannot be used."""
-        return replace(snapshot, policy=self.policy(), usage=self._usage(snapshot) if self._needs_usage else {})
+        return snapshot.under(self.policy(), self._usage(snapshot) if self._needs_usage else {})
 
     def policy(self) -> SchedulingPolicy:
         """Return the policy that holds now. Raises SettingsError when a scheduler plugin cannot be used."""

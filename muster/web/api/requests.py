@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
 
 from muster.core.model.policy import Limit
+from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError
 from muster.service.view import View
 
@@ -30,6 +31,13 @@ def _no_number(text: str) -> object:
 
 
 Body = Annotated[dict[str, Any], Depends(json_object)]
+SPEC_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{SessionSpec.__name__}"}}},
+    }
+}
+"""What a route says of such a body that is a session spec."""
 
 
 class HasId(Protocol):
@@ -77,6 +85,13 @@ def note_weight(request: Request, weight: float, **named: str) -> None:
 def note_quota(request: Request, quota_bytes: int | None) -> None:
     """Record for the audit log what a folder's quota is set to."""
     request.state.audit_query = {"quota_bytes": "none" if quota_bytes is None else str(quota_bytes)}
+
+
+def note_content(request: Request, *, before: View | None = None, after: View | None = None) -> None:
+    """Record for the audit log what was there before a change, and what is there since."""
+    request.state.audit_content = {
+        name: view.as_json() for name, view in (("before", before), ("after", after)) if view is not None
+    }
 
 
 def note_owner(request: Request, owner: str | None) -> None:

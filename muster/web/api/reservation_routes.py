@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from muster.service.agents.views import MadeReservationView, ReservationsView, ReservationView
 from muster.service.agents.visible_reservations import ReservationRequest
 from muster.web.api import models
-from muster.web.api.requests import reply
+from muster.web.api.requests import note_content, reply
 from muster.web.caller import Backend
 from muster.web.problems import answers
 
@@ -22,12 +22,16 @@ def list_reservations(backend: Backend) -> Response:
 
 
 @router.post("/{reservation}", status_code=201, response_model=MadeReservationView, responses=answers(404, 409))
-def reserve(backend: Backend, reservation: Name, body: models.ReserveRequest) -> Response:
+def reserve(request: Request, backend: Backend, reservation: Name, body: models.ReserveRequest) -> Response:
     """Set agents aside for users and projects; for nobody, it is a maintenance window."""
-    return reply(backend.reservations.create(ReservationRequest(reservation, **body.model_dump())), 201)
+    made = backend.reservations.create(ReservationRequest(reservation, **body.model_dump()))
+    note_content(request, after=made)
+    return reply(made, 201)
 
 
 @router.delete("/{reservation}", response_model=ReservationView, responses=answers(404), summary="Take it back")
-def remove(backend: Backend, reservation: Name) -> Response:
+def remove(request: Request, backend: Backend, reservation: Name) -> Response:
     """Take a reservation back."""
-    return reply(backend.reservations.remove(reservation))
+    removed = backend.reservations.remove(reservation)
+    note_content(request, before=removed)
+    return reply(removed)

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from muster.core.model.session import SessionState
-from muster.core.spec.session_spec import SessionSpec
 from muster.service.questions.views import DetailsView, DryRunView, WhyView
 from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
@@ -19,7 +18,7 @@ from muster.service.sessions.views import (
 )
 from muster.service.usage.views import SessionHistoryView
 from muster.web.api import models
-from muster.web.api.requests import Body, note_owner, note_sessions, reply
+from muster.web.api.requests import SPEC_BODY, Body, note_owner, note_sessions, reply
 from muster.web.caller import Backend
 from muster.web.problems import answers
 
@@ -32,12 +31,6 @@ Count = Annotated[
     int,
     Query(description="number of sessions: NAME-1, NAME-2, …", json_schema_extra={"minimum": 1, "maximum": MAX_COUNT}),
 ]
-_SPEC = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{SessionSpec.__name__}"}}},
-    }
-}
 Sort = Literal["submitted", "-submitted", "name", "-name", "owner", "-owner", "state", "-state",
                "resource_group", "-resource_group"]  # fmt: skip
 
@@ -74,7 +67,7 @@ def list_sessions(
     status_code=201,
     response_model=SubmittedView,
     responses=answers(409) | {200: {"description": "It was done before", "model": SubmittedView}},
-    openapi_extra=_SPEC,
+    openapi_extra=SPEC_BODY,
     summary="Submit sessions",
 )
 def submit(
@@ -112,7 +105,7 @@ def submit(
     "/dry-run",
     response_model=DryRunView,
     responses=answers(409),
-    openapi_extra=_SPEC,
+    openapi_extra=SPEC_BODY,
     summary="Forecast a submit",
 )
 def dry_run(

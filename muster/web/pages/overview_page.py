@@ -9,4 +9,4 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/overview")
 def overview(viewer: CurrentViewer) -> Response:
-    return viewer.page("overview.html", overview=viewer.backend.overview())
+    return viewer.shared_page("overview.html", lambda: {"overview": viewer.backend.overview()})

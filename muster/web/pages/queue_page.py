@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -35,16 +36,19 @@ def queue(
 
     The live part sends the selected sessions, so that they stay selected.
     """
-    size = FIRST_ROWS if group is None else PAGE_ROWS
-    found = viewer.backend.queue_page(size, (page - 1) * size if group is not None else 0, group, within)
-    groups = groups_of(found, time.time(), format_minute, frozenset(selected))
-    pages = 1 if group is None or not groups else max(1, -(-groups[0].row_count // size))
     chosen = {"group": group, "within": within}
     base = f"/queue?{urlencode({name: value for name, value in chosen.items() if value is not None})}"
     here = f"{base}&page={page}" if group is not None else base
-    return viewer.page(
-        "queue.html", groups=groups, group=group, within=within, page=page, pages=pages, base=base, here=here
-    )
+
+    def shown() -> Mapping[str, object]:
+        size = FIRST_ROWS if group is None else PAGE_ROWS
+        found = viewer.backend.queue_pages.page(size, (page - 1) * size if group is not None else 0, group, within)
+        groups = groups_of(found, time.time(), format_minute, frozenset(selected))
+        pages = 1 if group is None or not groups else max(1, -(-groups[0].row_count // size))
+        place = {"group": group, "within": within, "page": page, "pages": pages, "base": base, "here": here}
+        return {"groups": groups, **place}
+
+    return viewer.shared_page("queue.html", shown)
 
 
 @router.get("/queue/heartbeat")
@@ -76,7 +80,7 @@ def _ids(backend: LocalBackend, selected: list[str]) -> list[str]:
     ids: list[str] = []
     for value in selected:
         row = _ROW.fullmatch(value)
-        ids += backend.queue_row_members(row[1], int(row[2])) if row else [value]
+        ids += backend.queue_pages.members(row[1], int(row[2])) if row else [value]
     return ids
 
 

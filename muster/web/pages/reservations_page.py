@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Path, Request, Response
 
 from muster.service.agents.visible_reservations import ReservationRequest
-from muster.web.api.requests import note_name
+from muster.web.api.requests import note_content, note_name
 from muster.web.viewer import CurrentViewer
 
 router = APIRouter(prefix="/reservations", include_in_schema=False)
@@ -50,13 +50,16 @@ def reserve(
             reason,
         )
     )
+    note_content(request, after=made)
     names = ", ".join(made.running_into)
     return viewer.announce(f"{made.name} is reserved{f'; it may still be in use by {names}' if names else ''}")
 
 
 @router.post("/{name}/remove")
-def remove(viewer: CurrentViewer, name: Annotated[str, Path(max_length=255, pattern=r"^[^\x00]*$")]) -> Response:
-    viewer.backend.reservations.remove(name)
+def remove(
+    request: Request, viewer: CurrentViewer, name: Annotated[str, Path(max_length=255, pattern=r"^[^\x00]*$")]
+) -> Response:
+    note_content(request, before=viewer.backend.reservations.remove(name))
     return viewer.announce(f"{name} is taken back")
 
 

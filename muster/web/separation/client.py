@@ -155,6 +155,7 @@ class _BrokeredBackend(_Methods):
         self.limits = _Methods(line, "limits", token.credential)
         self.weights = _Methods(line, "weights", token.credential)
         self.presets = _Methods(line, "presets", token.credential)
+        self.queue_pages = _Methods(line, "queue_pages", token.credential)
         self.tokens = _Methods(line, "tokens", token.credential)
         self.resources = _Methods(line, "resources", token.credential)
         self._requests = _Methods(line, "caller", token.credential)
@@ -256,11 +257,11 @@ class _BrokeredAudit:
         self._line = line
 
     def write(self, record: Mapping[str, Any]) -> None:
-        told = {name: value for name, value in record.items() if name != "source"}
+        fields = {name: value for name, value in record.items() if name != "source"}
         try:
-            self._line.request("server.note", None, [told])
+            self._line.request("server.note", None, [fields])
         except NoBrokerError as error:
-            log.error("%s; the audit log lacks %s", error, told)  # noqa: TRY400 - one line
+            log.error("%s; the audit log lacks %s", error, fields)  # noqa: TRY400 - one line
 
 
 def _found(line: Line, credential: Credential) -> KnownToken:

@@ -96,7 +96,7 @@ def value_of(answer: bytes) -> Any:  # noqa: ANN401 - each operation's own
     raise error
 
 
-def asked(connection: socket.socket, message: bytes) -> Any:  # noqa: ANN401 - each operation's own
+def answer_to(connection: socket.socket, message: bytes) -> Any:  # noqa: ANN401 - each operation's own
     """Return the answer to a message about what is open. Raises as it says, and NoBrokerError."""
     try:
         send(connection, message)

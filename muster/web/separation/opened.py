@@ -8,7 +8,7 @@ from pathlib import Path
 from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.service.reach.terminal import TerminalEnd
-from muster.web.separation.line import NoBrokerError, asked, value_of
+from muster.web.separation.line import NoBrokerError, answer_to, value_of
 from muster.web.separation.operations import EXIT_CODE
 from muster.web.separation.wire import MOST_PIECE_BYTES, receive
 
@@ -22,11 +22,11 @@ class BrokeredUpload:
     def write(self, piece: bytes) -> None:
         view = memoryview(piece)
         while view:
-            asked(self._connection, bytes(view[:MOST_PIECE_BYTES]))
+            answer_to(self._connection, bytes(view[:MOST_PIECE_BYTES]))
             view = view[MOST_PIECE_BYTES:]
 
     def finish(self) -> None:
-        asked(self._connection, b"")
+        answer_to(self._connection, b"")
 
 
 class BrokeredPieces:
@@ -79,7 +79,7 @@ class BrokeredTerminal(TerminalEnd):
 
     def resize(self, columns: int, rows: int) -> None:
         """Raises BadInputError and NoBrokerError."""
-        asked(self._connection, f"{columns} {rows}".encode())
+        answer_to(self._connection, f"{columns} {rows}".encode())
 
     def end(self) -> None:
         self.close()
@@ -96,11 +96,11 @@ class BrokeredProgram:
 
     def resize(self, columns: int, rows: int) -> None:
         """Raises MusterError."""
-        asked(self._broker, f"{columns} {rows}".encode())
+        answer_to(self._broker, f"{columns} {rows}".encode())
 
     def exit_code(self) -> int:
         """Raises MusterError."""
-        return int(asked(self._broker, EXIT_CODE))
+        return int(answer_to(self._broker, EXIT_CODE))
 
     def close(self) -> None:
         self.connection.close()
@@ -116,7 +116,7 @@ class BrokeredTunnel:
 
     def is_open(self) -> bool:
         try:
-            return bool(asked(self._connection, b"?"))
+            return bool(answer_to(self._connection, b"?"))
         except NoBrokerError:
             return False
 

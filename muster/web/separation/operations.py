@@ -20,6 +20,7 @@ from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.owned_tokens import OwnedTokens
 from muster.service.images.owned import OwnedImages
 from muster.service.local_backend import LocalBackend
+from muster.service.questions.queue_pages import QueuePages
 from muster.service.scheduler.administrators import AdministratorsLimits, AdministratorsWeights
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.live import LiveChanges
@@ -150,8 +151,6 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.overview,
             LocalBackend.page,
             LocalBackend.queue,
-            LocalBackend.queue_page,
-            LocalBackend.queue_row_members,
             LocalBackend.recent_words,
             LocalBackend.release,
             LocalBackend.rename,
@@ -191,7 +190,8 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     **_of("limits", (AdministratorsLimits.all, AdministratorsLimits.set, AdministratorsLimits.unset)),
     **_of("weights", (AdministratorsWeights.all, AdministratorsWeights.set, AdministratorsWeights.unset)),
-    **_of("presets", (OwnedPresets.remove, OwnedPresets.save)),
+    **_of("queue_pages", (QueuePages.members, QueuePages.page)),
+    **_of("presets", (OwnedPresets.all, OwnedPresets.named, OwnedPresets.remove, OwnedPresets.save)),
     **_of("tokens", (OwnedTokens.all, OwnedTokens.create, OwnedTokens.revoke)),
     **_of("images", (OwnedImages.all, OwnedImages.begin_commit, OwnedImages.commit_state, OwnedImages.named)),
     **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),

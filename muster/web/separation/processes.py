@@ -13,9 +13,10 @@ from contextlib import AbstractContextManager, nullcontext
 from ssl import SSLContext
 
 from muster.core.values.errors import BadInputError
+from muster.service.scheduler.compiled_code import is_compiled
 from muster.service.service import Service
 from muster.settings import LogFormat
-from muster.web.rendering import STATIC
+from muster.web.rendering import STATIC, load_templates
 from muster.web.separation.broker import Broker
 from muster.web.separation.client import brokered_service
 from muster.web.separation.confinement import give_up_rights
@@ -85,6 +86,7 @@ def serve(
                     service.unix_callers.refuse_server(account.pw_uid)
                 way_in = nullcontext() if local is None else UnixDoor(local, hand_over, service.unix_callers)
                 with service.served(), way_in:
+                    _read_ahead(service)
                     Broker(service, None if account is None else (account.pw_uid, account.pw_gid)).serve(control)
     finally:
         # It ends then, if it has not before.
@@ -92,6 +94,18 @@ def serve(
         code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
     if code:
         sys.exit(code if code > 0 else 128 - code)
+
+
+def _read_ahead(service: Service) -> None:
+    """Read and decide the queue before the server listens, so that no request waits for all that this takes once."""
+    if not is_compiled():
+        # To compile takes a minute, for which nobody should be kept out. The daemon does so when it starts.
+        return
+    try:
+        service.read_ahead()
+    except Exception:
+        # Whatever is wrong, such as a site's plugin, each request for the queue says so: the others have an answer.
+        log.exception("the queue could not be read")
 
 
 def _account() -> pwd.struct_passwd | None:
@@ -121,6 +135,7 @@ def _become_server(
             f"{STATIC} cannot be read by user {pwd.getpwuid(os.getuid()).pw_name}, who the web server is;"
             " install Muster where all users can read it, such as below /opt"
         )
+    load_templates()
     try:
         service = brokered_service(Line(control))
     except NoBrokerError:

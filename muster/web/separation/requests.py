@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -32,6 +33,8 @@ class AuditRecord(BaseModel):
     sessions: list[str]
     owner: str | None
     status: int
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class ServerRequests:
 
     def note(self, record: AuditRecord) -> None:
         """Add a line to the audit log: nothing that is there can be changed or read this way."""
-        self._audit.write({"source": "server", **record.model_dump(by_alias=True)})
+        self._audit.write({"source": "server", **record.model_dump(by_alias=True, exclude_unset=True)})
 
 
 class CallerRequests:

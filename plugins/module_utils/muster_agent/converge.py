@@ -22,7 +22,7 @@ from .launch.host_ids import host_ids
 from .launch.key_directory import HalfReleasedError
 from .launch.launch_error import LaunchError, as_launch_error, first_failure, host_message
 from .manifest import KEEP, LAUNCH, RELEASE, STOP
-from .plan import Launch, Observed, plan_for
+from .plan import Launch, Observed, lent_on, plan_for
 from .plan_differences import NETWORKS, differences_of, retract_launch, retract_release, retract_repair
 from .removals import Removals
 
@@ -131,6 +131,7 @@ def observe(engine: EngineApi, manifest: Manifest) -> Observed:
         overlay_obstacle = overlay_networks.obstacle(engine, swarm)
     containers = [names.SeenContainer.from_list(entry) for entry in engine.containers(label)]
     networks = [names.SeenNetwork.from_list(entry) for entry in engine.networks(label)]
+    spare, left = _lent_on(engine, manifest, containers, networks)
     return Observed(
         containers=containers,
         networks=networks,
@@ -138,19 +139,19 @@ def observe(engine: EngineApi, manifest: Manifest) -> Observed:
         spools=last_words.spooled_sessions(cluster),
         is_manager=swarm["manager"],
         overlay_obstacle=overlay_obstacle,
-        spare_networks=_spare_networks(engine, manifest, containers, networks),
+        spare_networks=spare,
+        left_networks=left,
     )
 
 
-def _spare_networks(
+def _lent_on(
     engine: EngineApi, manifest: Manifest, containers: list[SeenContainer], networks: list[SeenNetwork]
-) -> list[str]:
-    """Return the lent networks that nothing is on, not even a container of somebody else's: where one may be needed."""
+) -> tuple[list[str], list[str]]:
+    """Return the networks that may be lent on, where one may be needed: without those that a stranger runs on."""
     if not any(session.is_lent_to and session.desired == LAUNCH for session in manifest.sessions):
-        return []
-    taken = {name for seen in containers for name in seen.networks}
-    lent = sorted(seen.name for seen in networks if names.is_lent(seen.name))
-    return [name for name in lent if name not in taken and engine.is_unused(name)]
+        return [], []
+    spare, left = lent_on(manifest, containers, networks)
+    return [name for name in spare if engine.is_unused(name)], [name for name in left if engine.is_unused(name)]
 
 
 def _warn_of_a_keeper_that_cannot(manifest: Manifest, observed: Observed, warn: Callable[[str], None]) -> None:

@@ -33,7 +33,8 @@ OVERLAY = "overlay"
 _LENT = "muster-lent-"
 # The engine puts every container of an overlay on this bridge too: its way out, and in for published ports.
 GATEWAY_BRIDGE = "docker_gwbridge"
-_LIVED = {"running", "paused", "exited"}
+_ENDED = "exited"
+_LIVED = {"running", "paused", _ENDED}
 RUNTIME_PATH = "/opt/muster/runtime"
 
 
@@ -130,6 +131,10 @@ class SeenContainer(NamedTuple):
     def has_run(self) -> bool:
         """Return whether it runs or has ended; in any other state it never ran, or is being removed."""
         return self.state in _LIVED
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state == _ENDED
 
     @classmethod
     def from_list(cls, entry: dict[str, Any]) -> SeenContainer:

@@ -25,6 +25,7 @@ class Observed(NamedTuple):
     is_manager: bool  # of its swarm: only managers may make and remove overlays
     overlay_obstacle: str  # why no kernel on an overlay may start here; empty if it may
     spare_networks: Sequence[str] = ()  # lent ones that nothing is on
+    left_networks: Sequence[str] = ()  # lent ones that only ended kernels are on, which this manifest removes
 
 
 class Launch(NamedTuple):
@@ -75,6 +76,7 @@ class _Lending:
         self._there = {seen.name for seen in observed.networks}
         self._taken = {name for seen in observed.containers for name in seen.networks}
         self.spare = sorted(observed.spare_networks)
+        self._left = sorted(observed.left_networks)
 
     def to(self, session: Session, container: SeenContainer | None) -> Session:
         """Return the session with the network that its container is on, or one that nobody else is on."""
@@ -84,8 +86,9 @@ class _Lending:
         return session._replace(network={**session.network, "name": own or self._free(session)})
 
     def _free(self, session: Session) -> str:
-        if self.spare:
-            return self.spare.pop(0)
+        for found in (self.spare, self._left):
+            if found:
+                return found.pop(0)
         names = (lent_network_name(session.id, session.generation, attempt) for attempt in count())
         return next(name for name in names if name not in self._there and name not in self._taken)
 
@@ -98,6 +101,23 @@ def _network_of(session: Session, container: SeenContainer | None) -> str | None
 
 def _may_be_on(session: Session, network: str) -> bool:
     return session.is_lent_to and is_lent(network)
+
+
+def lent_on(
+    manifest: Manifest, containers: Sequence[SeenContainer], networks: Sequence[SeenNetwork]
+) -> tuple[list[str], list[str]]:
+    """Return the lent networks that no container is on, and those that only ended ones are on, which go.
+
+    An ended container has left its network: it is on it in name only.
+    """
+    sessions = {session.id: session for session in manifest.sessions}
+    stopped = {session.id for session in manifest.sessions if session.desired == STOP}
+    left = [seen for seen in containers if seen.has_ended]
+    left = [seen for seen in left if seen.session_id in stopped or _is_discarded(seen, sessions)]
+    named = {name for seen in containers for name in seen.networks}
+    taken = {name for seen in containers if seen not in left for name in seen.networks}
+    lent = sorted(seen.name for seen in networks if is_lent(seen.name))
+    return [name for name in lent if name not in named], [name for name in lent if name in named - taken]
 
 
 def plan_for(manifest: Manifest, observed: Observed) -> Plan:

@@ -111,6 +111,6 @@ def test_another_users_session_is_refused(visit, server):
     page.goto("/sessions?show=all&name=hers")
     expect(page.get_by_text("0 sessions")).to_be_visible()
     host = urlsplit(server.url).netloc
-    asked = httpx.get(f"{server.url}/sessions/{key}", cookies=cookies, headers={"Host": host})
-    assert asked.status_code == 404
+    answer = httpx.get(f"{server.url}/sessions/{key}", cookies=cookies, headers={"Host": host})
+    assert answer.status_code == 404
     server.node.run("cancel", "hers")

@@ -128,7 +128,7 @@ def test_a_user_makes_a_token_sees_it_once_and_revokes_it(visit, server, width):
     page.goto("/account")
     name = f"laptop-{width}"
     page.get_by_label("Name", exact=True).fill(name)
-    page.get_by_label("It may").select_option("read")
+    page.get_by_label("Rights").select_option("read")
     page.get_by_role("button", name="Create").click()
     secret = page.locator("#made-secret").inner_text()
     with server.client(secret) as client:

@@ -116,7 +116,7 @@ def test_an_image_is_made_of_a_container(visit, server, busy):
     expect(page.get_by_text("has no tag; write a name and a tag")).to_be_visible()
     page.get_by_label("Image name").fill(name)
     page.get_by_role("button", name="Commit", exact=True).click()
-    expect(page.get_by_text("The image is made:")).to_be_visible()
+    expect(page.get_by_text("The image is ready:")).to_be_visible()
     assert serious_findings(page) == []
     server.node.run("images", "rm", name)
     assert name not in [tag for image in docker.from_env().images.list() for tag in image.tags]

@@ -30,7 +30,7 @@ def test_the_list_follows_what_happens_and_ends_several_sessions(visit, server):
     expect(row).to_contain_text("RUNNING")
     page.get_by_role("button", name="Terminate").click()
     page.locator("#confirm-yes").click()
-    expect(page.get_by_text("2 sessions end")).to_be_visible()
+    expect(page.get_by_text("2 sessions are ending")).to_be_visible()
     expect(page.get_by_text("No sessions are running or waiting")).to_be_visible()
     page.get_by_label("Show").select_option("all")
     page.get_by_role("button", name="Filter").click()

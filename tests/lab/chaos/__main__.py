@@ -24,9 +24,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many schedules (3)")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first one's seed (1)")
     parser.add_argument("--show", action="store_true", help="print the schedules only")
-    asked = parser.parse_args(arguments)
-    seeds = range(asked.first, asked.first + asked.seeds)
-    if asked.show:
+    options = parser.parse_args(arguments)
+    seeds = range(options.first, options.first + options.seeds)
+    if options.show:
         for seed in seeds:
             sys.stdout.write(f"{schedule(seed, host_names(HOSTS))}\n\n")
         return 0

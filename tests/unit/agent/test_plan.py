@@ -50,16 +50,23 @@ def _lent(number):
     return agent_names.SeenNetwork(f"id-{name}", name, "", "", "bridge")
 
 
-def _observed(*, containers=(), networks=(), keys=None, spools=(), is_manager=False, overlay_obstacle="", spare=()):
-    names = [network.name for network in spare]
+def _observed(
+    *, containers=(), networks=(), keys=None, spools=(), is_manager=False, overlay_obstacle="", spare=(), left=()
+):
+    seen = [*networks, *spare, *left]
+    names, left_names = ([network.name for network in lent] for lent in (spare, left))
     return agent_plan.Observed(
-        list(containers), [*networks, *spare], keys or {}, set(spools), is_manager, overlay_obstacle, names
+        list(containers), seen, keys or {}, set(spools), is_manager, overlay_obstacle, names, left_names
     )
 
 
-def _plan(*sessions, overlays=None, generation=1, kept_spools=(), **observed):
+def _manifest(*sessions, overlays=None, generation=1, kept_spools=()):
     kept = frozenset(kept_spools)
-    manifest = agent_manifest.Manifest("c", generation, "/rt", 2200, "/f", 60, 10, 1000, overlays, list(sessions), kept)
+    return agent_manifest.Manifest("c", generation, "/rt", 2200, "/f", 60, 10, 1000, overlays, list(sessions), kept)
+
+
+def _plan(*sessions, overlays=None, generation=1, kept_spools=(), **observed):
+    manifest = _manifest(*sessions, overlays=overlays, generation=generation, kept_spools=kept_spools)
     return agent_plan.plan_for(manifest, _observed(**observed))
 
 
@@ -286,6 +293,38 @@ def test_a_network_is_lent_on_when_its_session_has_ended_and_only_a_few_stay_spa
     assert plan.spare_networks == [network.name for network in spare[1:17]]
     (stop,) = _plan(_single(desired="stop"), containers=[_on(_lent(99))], networks=[_lent(99)]).stops
     assert stop.networks == []
+
+
+def test_a_network_is_lent_on_by_the_visit_that_removes_what_has_ended_on_it():
+    ended = _on(_lent(1))._replace(state="exited")
+    manifest = _manifest(_single(ONE, "stop"), _single(TWO), _single(THREE))
+    found = agent_plan.lent_on(manifest, [ended], [_lent(1), _lent(2), _network(TWO)])
+    assert found == ([_lent(2).name], [_lent(1).name])
+    plan = agent_plan.plan_for(manifest, _observed(containers=[ended], spare=[_lent(2)], left=[_lent(1)]))
+    assert [launch.session.network["name"] for launch in plan.launches] == [_lent(2).name, _lent(1).name]
+    assert not any(launch.network_missing for launch in plan.launches)
+    assert (plan.spare_networks, plan.discarded_networks) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("desired", "state", "lent_on"),
+    [
+        ("stop", "exited", True),
+        (None, "exited", True),
+        ("launch", "exited", False),  # it ended before its release: its session's alone
+        ("keep", "exited", False),
+        ("stop", "running", False),
+        (None, "running", False),
+        ("stop", "dead", False),  # its removal failed
+        ("stop", "created", False),  # perhaps a start is under way
+    ],
+)
+def test_a_network_is_lent_on_only_if_what_is_on_it_has_ended_and_goes(desired, state, lent_on):
+    manifest = _manifest(_single(TWO), *([_single(ONE, desired)] if desired else []))
+    seen = _on(_lent(1))._replace(state=state)
+    assert agent_plan.lent_on(manifest, [seen], [_lent(1)]) == ([], [_lent(1).name] if lent_on else [])
+    other = _on(_lent(1), THREE)
+    assert agent_plan.lent_on(_manifest(_single(THREE, "keep"), *manifest.sessions), [seen, other], [_lent(1)])[1] == []
 
 
 def test_gangs_and_kernels_on_overlays_are_lent_nothing():

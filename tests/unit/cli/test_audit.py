@@ -117,3 +117,12 @@ def test_writers_beside_each_other_lose_no_line_when_the_log_is_rotated(state_di
     assert sorted((line["user"], line["number"]) for line in lines) == sorted(
         (name, number) for name in ("ada", "eve", "bob") for number in range(50)
     )
+
+
+def test_what_was_in_a_reservation_is_recorded_when_it_is_made_and_taken_back(records):
+    muster("reservation", "create", "course", "--end", "+2h", "--user", "eve", "--reason", "a course")
+    made = records()[-1]
+    assert muster("reservation", "rm", "course").code == 0
+    removed = records()[-1]
+    assert (made["after"]["users"], made["after"]["reason"]) == (["eve"], "a course")
+    assert removed["before"] == made["after"]

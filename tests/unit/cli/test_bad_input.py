@@ -277,6 +277,6 @@ def test_settings_that_cannot_be_are_refused_all_at_once_and_doctor_sees_them(tm
     assert all(any(line.startswith(f"muster: {path}: {problem}") for line in answer.errors) for problem in problems)
     assert len(answer.errors) == 7
     assert "; see the table of settings in docs/operations.md" in answer.err
-    told = muster("doctor")
-    assert told.code != 0
-    assert all(problem in told.out for problem in problems)
+    result = muster("doctor")
+    assert result.code != 0
+    assert all(problem in result.out for problem in problems)

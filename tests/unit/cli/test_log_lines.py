@@ -51,9 +51,9 @@ def test_a_tenants_text_begins_no_log_line_of_its_own(logged):
 def test_a_line_of_json_has_the_fields_of_its_event(logged):
     fields = {"session": "train", "to_state": "RUNNING"}
     (line,) = logged(LogFormat.JSON, lambda log: log.info("session %s", "train", extra={"fields": fields}))
-    told = json.loads(line)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", told.pop("at"))
-    assert told == {"level": "info", "logger": "muster.queue", "message": "session train", **fields}
+    entry = json.loads(line)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry.pop("at"))
+    assert entry == {"level": "info", "logger": "muster.queue", "message": "session train", **fields}
 
 
 def test_a_traceback_is_part_of_its_object_also_of_a_thread_that_dies(logged):
@@ -64,9 +64,9 @@ def test_a_traceback_is_part_of_its_object_also_of_a_thread_that_dies(logged):
         thread.join()
 
     (line,) = logged(LogFormat.JSON, die)
-    told = json.loads(line)
-    assert told["message"] == "thread watch-a1 has died"
-    assert "KeyError: 'gone'" in told["traceback"]
+    entry = json.loads(line)
+    assert entry["message"] == "thread watch-a1 has died"
+    assert "KeyError: 'gone'" in entry["traceback"]
 
 
 def test_a_form_that_there_is_not_is_refused_by_name(tmp_path):

@@ -99,8 +99,8 @@ def test_ways_are_compared_in_columns(written, cluster):
     assert lines[1].split() == ["fifo", "lifo"]
     assert next(line for line in lines if line.startswith("ended")).split() == ["ended", "4", "4"]
     assert sum(line.startswith("in use, ") for line in lines) == 2
-    told = simulated("--cluster", cluster, "--workload", workload, "--compare", "fifo,lifo", "--sessions")
-    first = {name: [life["owner"] for life in way["sessions"] if life["waited_s"] == 0] for name, way in told.items()}
+    plans = simulated("--cluster", cluster, "--workload", workload, "--compare", "fifo,lifo", "--sessions")
+    first = {name: [life["owner"] for life in way["sessions"] if life["waited_s"] == 0] for name, way in plans.items()}
     assert first == {"fifo": ["ada", "ada"], "lifo": ["bob", "bob"]}
 
 
@@ -117,6 +117,15 @@ def test_a_trace_in_seconds_is_played(written, cluster):
     (figures,) = simulated("--cluster", cluster, "--workload", trace, "--sessions").values()
     assert [(life["arrived_at"], life["ended_at"], life["fate"]) for life in figures["sessions"]] == [
         (5, 65, "ended"), (7, 67, "timed-out")
+    ]  # fmt: skip
+
+
+def test_jobs_of_a_trace_that_ask_for_the_same_keep_their_names(written, cluster):
+    jobs = "\n".join(f"{name},0,60,1,1G,{after}" for name, after in (("one", ""), ("two", ""), ("three", "two")))
+    trace = written("trace.csv", f"name,arrival,duration,cpu,mem,after_any\n{jobs}\n")
+    (figures,) = simulated("--cluster", cluster, "--workload", trace, "--sessions").values()
+    assert [(life["name"], life["ended_at"]) for life in figures["sessions"]] == [
+        ("one", 60), ("two", 60), ("three", 120)
     ]  # fmt: skip
 
 

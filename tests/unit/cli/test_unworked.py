@@ -44,16 +44,16 @@ def test_a_command_warns_once_and_its_output_stays_as_it_is(cluster, arguments):
     worked = muster(*arguments)
     assert (worked.code, worked.errors) == (0, [])
     beat(cluster, 1025)
-    told = muster(*arguments)
-    assert told.code == 0
-    assert [line[: len(LINE)] for line in told.errors] == [LINE]
+    result = muster(*arguments)
+    assert result.code == 0
+    assert [line[: len(LINE)] for line in result.errors] == [LINE]
 
 
 def test_the_output_for_programs_is_not_disturbed(cluster):
     beat(cluster, 1025)
-    told = muster("ls", "--json")
-    assert [session["name"] for session in told.json] == ["train"]
-    assert told.errors[0].startswith(LINE)
+    result = muster("ls", "--json")
+    assert [session["name"] for session in result.json] == ["train"]
+    assert result.errors[0].startswith(LINE)
 
 
 def test_a_queue_in_which_nothing_waits_or_runs_needs_nobody(cluster):
@@ -71,20 +71,20 @@ def test_a_queue_that_was_just_begun_is_not_called_abandoned(store, tmp_path):
 
 def test_a_waiting_command_warns_before_it_waits(cluster):
     beat(cluster, 1025)
-    told = muster("submit", "--name", "b", "--wait", "--wait-timeout", "0.01")
-    assert told.code == 1
-    assert told.errors[0].startswith(LINE)
-    assert sum(line.startswith(LINE) for line in told.errors) == 1
+    result = muster("submit", "--name", "b", "--wait", "--wait-timeout", "0.01")
+    assert result.code == 1
+    assert result.errors[0].startswith(LINE)
+    assert sum(line.startswith(LINE) for line in result.errors) == 1
 
 
 def test_a_forecast_says_that_nothing_starts_while_nobody_works_the_queue(cluster):
     muster("cancel", "train")
     assert muster("submit", "--dry-run", "--cpu", "1", "--mem", "1G").code == 0
     beat(cluster, 1025)
-    told = muster("submit", "--dry-run", "--cpu", "1", "--mem", "1G")
-    assert told.code == 1
-    assert "would start once somebody works the queue" in told.out
-    assert told.errors[0].startswith(LINE)
+    result = muster("submit", "--dry-run", "--cpu", "1", "--mem", "1G")
+    assert result.code == 1
+    assert "would start once somebody works the queue" in result.out
+    assert result.errors[0].startswith(LINE)
     (item,) = muster("submit", "--dry-run", "--json", "--cpu", "1", "--mem", "1G").json
     assert item["starts_now"] is False
     assert item["kernels"]

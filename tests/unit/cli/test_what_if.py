@@ -30,8 +30,8 @@ def test_a_dry_run_of_an_elastic_session_says_what_it_would_be_given():
     gang = ("submit", "--dry-run", "--name", "train", "--gpu", "1", "--cluster-size")
     answer = muster(*gang, "2-6", "--", "true")
     assert answer.out.splitlines()[0] == "train would start now with 4 of 2-6 containers, single-node:"
-    (told,) = muster(*gang, "2-6", "--json", "--", "true").json
-    assert (told["cluster_size"], told["size"], len(told["kernels"]), told["slots"]["gpu"]) == (4, "4 of 2-6", 4, 4)
+    (view,) = muster(*gang, "2-6", "--json", "--", "true").json
+    assert (view["cluster_size"], view["size"], len(view["kernels"]), view["slots"]["gpu"]) == (4, "4 of 2-6", 4, 4)
     never = muster(*gang, "5-6", "--", "true")
     assert never.code == 2
     assert "  it asks for 5 CPU, 5 GiB memory, 5 GPU in 5 containers at least (of 5-6), priority 50" in never.out
@@ -41,9 +41,9 @@ def test_a_dry_run_of_an_elastic_session_says_what_it_would_be_given():
 @pytest.mark.usefixtures("agents")
 def test_a_dry_run_as_json_names_agents_and_gpus():
     answer = muster("submit", "--dry-run", "--json", "--name", "train", "--fgpu", "0.5")
-    (told,) = answer.json
-    assert (told["starts_now"], told["mode"], told["wait"], told["suggestions"]) == (True, "single-node", None, [])
-    (kernel,) = told["kernels"]
+    (view,) = answer.json
+    assert (view["starts_now"], view["mode"], view["wait"], view["suggestions"]) == (True, "single-node", None, [])
+    (kernel,) = view["kernels"]
     assert (kernel["agent"], [share["amount"] for share in kernel["gpus"]]) == ("a1", [500])
 
 
@@ -68,8 +68,8 @@ def test_a_dry_run_of_what_would_wait_has_its_own_exit_code(agents):
 def test_a_suggestion_that_is_taken_starts(agents):
     agents.drain_agent("a1", "disks")
     wish = ["--dry-run", "--json", "--name", "train", "--cpu", "4"]
-    (told,) = muster("submit", *wish).json
-    flags = next(s["flags"] for s in told["suggestions"] if "--resource-group" in s["flags"])
+    (view,) = muster("submit", *wish).json
+    flags = next(s["flags"] for s in view["suggestions"] if "--resource-group" in s["flags"])
     assert muster("submit", *wish, *flags).code == 0
 
 
@@ -93,11 +93,11 @@ def test_a_dry_run_refuses_what_submit_refuses():
 def test_a_dry_run_knows_what_its_sessions_come_after():
     first = submitted("--name", "prep")
     answer = muster("submit", "--dry-run", "--json", "--name", "train", "--after-ok", "prep")
-    (told,) = answer.json
-    assert (answer.code, told["wait"]["code"], told["wait"]["waits_for"]) == (1, "dependency", [first["id"]])
+    (view,) = answer.json
+    assert (answer.code, view["wait"]["code"], view["wait"]["waits_for"]) == (1, "dependency", [first["id"]])
     assert muster("cancel", "prep").code == 0
-    (told,) = muster("submit", "--dry-run", "--json", "--name", "train", "--after-any", first["id"]).json
-    assert told["starts_now"]
+    (view,) = muster("submit", "--dry-run", "--json", "--name", "train", "--after-any", first["id"]).json
+    assert view["starts_now"]
 
 
 @pytest.mark.usefixtures("agents")
@@ -112,8 +112,8 @@ def test_the_queue_stands_in_the_order_of_the_next_decision():
         ("-", "big", "other"), ("-", "default", "high"), ("1", "default", "huge"), ("2", "default", "low")
     ]  # fmt: skip
     assert [q["name"] for q in muster("queue", "--group", "big", "--json").json] == ["other"]
-    told = {q["name"]: q for q in muster("queue", "--json").json}
-    assert (told["huge"]["wait"]["code"], told["low"]["position"], told["high"]["wait"]) == ("never-fits", 2, None)
+    queue = {q["name"]: q for q in muster("queue", "--json").json}
+    assert (queue["huge"]["wait"]["code"], queue["low"]["position"], queue["high"]["wait"]) == ("never-fits", 2, None)
 
 
 def test_an_empty_queue_is_a_header():
@@ -128,8 +128,8 @@ def test_why_what_if_of_a_session_that_waits():
         0,
         True,
     )
-    told = muster("why", session["id"], "--what-if", "--json").json
-    assert told["suggestions"][0]["flags"] == ["--gpu", "4"]
+    view = muster("why", session["id"], "--what-if", "--json").json
+    assert view["suggestions"][0]["flags"] == ["--gpu", "4"]
 
 
 def test_why_what_if_is_for_sessions_that_wait():
@@ -149,5 +149,5 @@ def test_why_names_the_place_in_the_queue_and_those_ahead(store: Store):
     assert lines[0] == "train is PENDING: it starts after prep"
     assert "  place in the queue of group default: 2" in lines
     assert "  waits for: prep (PENDING)" in lines
-    told = muster("why", "train", "--json").json
-    assert (told["wait"]["code"], told["wait"]["position"]) == ("dependency", 2)
+    view = muster("why", "train", "--json").json
+    assert (view["wait"]["code"], view["wait"]["position"]) == ("dependency", 2)

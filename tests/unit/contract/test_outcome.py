@@ -61,26 +61,26 @@ def test_outcomes_are_by_session_each_with_its_last_words():
     assert outcomes[RUNS.id].last_words == ()
 
 
-def told(**by_field: Any) -> dict[str, Any]:
+def reply(**by_field: Any) -> dict[str, Any]:
     return {**result(), **by_field}
 
 
 def spoken(**values: Any) -> dict[str, Any]:
     (words,) = result()["last_words"]
-    return told(last_words=[{**words, **values}])
+    return reply(last_words=[{**words, **values}])
 
 
 def first(**values: Any) -> dict[str, Any]:
     one, *others = result()["sessions"]
-    return told(sessions=[{**one, **values}, *others])
+    return reply(sessions=[{**one, **values}, *others])
 
 
 @pytest.mark.parametrize(
     ("said", "line"),
     [
         ({}, "answer.sessions: Field required (and 1 more)"),
-        (told(sessions=result()["sessions"][:-1]), "answer: sessions are not those of its manifest"),
-        (told(sessions=[*result()["sessions"], result()["sessions"][0]]), "answer: sessions are not those of"),
+        (reply(sessions=result()["sessions"][:-1]), "answer: sessions are not those of its manifest"),
+        (reply(sessions=[*result()["sessions"], result()["sessions"][0]]), "answer: sessions are not those of"),
         (first(id=new_id(9)), "answer: sessions are not those of its manifest"),
         (first(outcome="stopped"), f"answer: session {STARTS.id} is stopped, which the manifest does not say"),
         (first(outcome="started"), f"answer: session {STARTS.id} is started, which the manifest does not say"),
@@ -91,7 +91,7 @@ def first(**values: Any) -> dict[str, Any]:
         (spoken(session_id=new_id(9)), "answer: last_words are not of kernels that it was to stop"),
         (spoken(kernel_id=RUNS.main.id), "answer: last_words are not of kernels that it was to stop"),
         (spoken(name="../main1"), "answer: last_words are not of kernels that it was to stop"),
-        (told(last_words=result()["last_words"] * 2), "answer: last_words are not of kernels that it was to stop"),
+        (reply(last_words=result()["last_words"] * 2), "answer: last_words are not of kernels that it was to stop"),
         (spoken(log_gz_b64="%"), f"answer: the log of kernel {ENDS.main.id} is not base64 of gzip"),
         (spoken(log_gz_b64="aGVsbG8="), f"answer: the log of kernel {ENDS.main.id} is not base64 of gzip"),
         (spoken(started_at="yesterday"), "answer.last_words[0].started_at: String should match pattern"),

@@ -140,12 +140,12 @@ AMOUNTS = st.builds(Slots, *[st.integers(0, 4)] * 4)
 
 
 @cheap
-@given(least=AMOUNTS, asked=AMOUNTS)
-def test_a_kernel_has_enough_exactly_when_it_has_the_least_of_everything(least, asked):
+@given(least=AMOUNTS, requested=AMOUNTS)
+def test_a_kernel_has_enough_exactly_when_it_has_the_least_of_everything(least, requested):
     minimum = {"gpu": least.gpu, "mem": least.mem, "fgpu": f"{least.fgpu}m"}
     (version,) = catalog({"name": "a", "reference": "b", "minimum": minimum}).versions
-    short = {error.field for error in shortages(version, asked)}
-    assert ("mem" in short) == (asked.mem < least.mem)
-    assert ("gpu" in short) == (asked.gpu < least.gpu)
-    assert ("fgpu" in short) == (asked.fgpu < least.fgpu and not asked.gpu)
+    short = {error.field for error in shortages(version, requested)}
+    assert ("mem" in short) == (requested.mem < least.mem)
+    assert ("gpu" in short) == (requested.gpu < least.gpu)
+    assert ("fgpu" in short) == (requested.fgpu < least.fgpu and not requested.gpu)
     assert "cpu" not in short

@@ -1,4 +1,4 @@
-"""What a manifest says of the cores that a kernel may run on."""
+"""What a manifest says of the cores that a kernel may run on, of overlays, and of the port of main1's sshd."""
 
 import json
 from dataclasses import replace
@@ -64,3 +64,24 @@ def test_an_overlay_is_encrypted_where_all_of_its_agents_can_unless_the_site_dec
         keeper, [spread], {}, 7, LaunchPolicy(), lambda name, _: name, keeps_overlays=True, encrypting=able
     )
     assert [overlay.encrypted for overlay in written.overlays or ()] == [encrypted]
+
+
+@pytest.mark.parametrize(
+    ("publish_address", "agents", "published"),
+    [
+        ("127.0.0.1", ("a1",), False),
+        ("::1", ("a1",), False),
+        ("127.0.0.1", ("a1", "a2"), True),  # no host reaches an address on an overlay
+        ("0.0.0.0", ("a1",), True),
+        ("192.0.2.7", ("a1",), True),
+    ],
+)
+def test_main1s_sshd_is_published_where_its_own_address_is_not_enough(publish_address, agents, published):
+    session = placed_on(make_session(1, cluster_size=2), *agents, state=SessionState.PREPARING)
+    agent = make_agent("a1", publish_address=publish_address)
+    written = manifest(agent, [session], {session.id: KEYS}, 7, LaunchPolicy(), lambda name, _: name)
+    kernels = agent_manifest.parse_manifest(json.loads(written.model_dump_json())).sessions[0].kernels
+    ports = [kernel.spec["publish"] for kernel in kernels]
+    port = {"container_port": 2200, "host_ip": publish_address, "host_port": "30000-32767"}
+    main = [port] if published else []
+    assert ports == [main, []][: len(ports)]

@@ -160,11 +160,11 @@ def test_extending_does_not_delay_a_preemption():
 
 def test_a_signal_whose_time_runs_is_one_for_each_end_and_puts_none_off():
     sent = after(running(time_limit="600s"), NOW + 480)
-    asked = after(sent, NOW + 500, asks=True)
-    assert (asked.signals, asked.signalled_at, asked.leaves_at) == (1, NOW + 480, NOW + 600)
-    assert asked.reason == "its command has the time of its USR1 before its place is taken: preempted for s9"
-    assert after(asked, NOW + 599, asks=True) == asked
-    assert after(asked, NOW + 600, asks=True).state is S.TERMINATING
+    signalled = after(sent, NOW + 500, asks=True)
+    assert (signalled.signals, signalled.signalled_at, signalled.leaves_at) == (1, NOW + 480, NOW + 600)
+    assert signalled.reason == "its command has the time of its USR1 before its place is taken: preempted for s9"
+    assert after(signalled, NOW + 599, asks=True) == signalled
+    assert after(signalled, NOW + 600, asks=True).state is S.TERMINATING
 
 
 def test_a_session_without_a_signal_and_one_that_its_user_ends_do_not_wait():
@@ -264,16 +264,16 @@ def test_the_manifest_names_the_kernels_whose_command_gets_it(on, names):
 
 
 @pytest.mark.parametrize(
-    ("receivers", "told"),
+    ("receivers", "reason"),
     [
         (1, "USR1 was sent to main1's command"),
         (0, "no program of main1's command handles USR1: none was sent it"),
     ],
 )
-def test_the_story_says_what_came_of_it(receivers, told):
+def test_the_story_says_what_came_of_it(receivers, reason):
     session = replace(running(), signals=1)
     facts = {"signals": 1, "signal_receivers": receivers}
     reports = reports_of(session, main1=facts)
     (event,) = observe(snapshot_of(session, NOW + 1), reports)
-    assert event.reason == told
+    assert event.reason == reason
     assert observe(snapshot_of(applied_to(session, event), NOW + 2), reports) == []

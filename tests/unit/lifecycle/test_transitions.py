@@ -9,6 +9,7 @@ from hypothesis import given
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle import transitions
+from muster.core.lifecycle.taking_back import take_back
 from muster.core.lifecycle.transitions import MAX_LAUNCHES, RETRY_DELAY_S, TRANSITIONS, transition
 from muster.core.model.plan import Plan, Preemption, Waits
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
@@ -233,7 +234,7 @@ def answers(**changes: Any) -> Agent:
 )
 def test_a_place_that_an_agent_will_not_give_is_given_back(session, agents, slow, reason):
     snapshot = Snapshot((make_agent("a1"), *agents), (session, placed_on(make_session(2), "a2")), NOW, frozenset(slow))
-    (event,) = transitions.take_back(snapshot)
+    (event,) = take_back(snapshot)
     assert (event.session_id, event.to_state, event.reason) == (session.id, S.PENDING, reason)
     assert (event.session["placed_mode"], event.session["step"]) == (None, None)
     assert "attempts" not in event.session
@@ -253,7 +254,7 @@ def test_a_place_that_an_agent_will_not_give_is_given_back(session, agents, slow
 def test_a_place_on_a_gpu_that_is_gone_or_no_longer_cut_is_given_back(hardware, share, kept):
     session = placed_on(make_session(), "a1", state=S.SCHEDULED)
     session = replace(session, kernels=(replace(session.main, allocation=Allocation("a1", (share,))),))
-    events = transitions.take_back(Snapshot((make_agent("a1", **hardware),), (session,), NOW))
+    events = take_back(Snapshot((make_agent("a1", **hardware),), (session,), NOW))
     assert [event.to_state for event in events] == ([] if kept else [S.PENDING])
 
 
@@ -262,7 +263,7 @@ def test_a_place_on_a_gpu_that_is_gone_or_no_longer_cut_is_given_back(hardware, 
 )])  # fmt: skip
 def test_a_place_on_agents_that_answer_and_what_has_begun_is_kept(session):
     snapshot = Snapshot((make_agent("a1"), answers(drain_reason="disks")), (session,), NOW)
-    assert transitions.take_back(snapshot) == []
+    assert take_back(snapshot) == []
 
 
 # LOST agents

@@ -1,5 +1,7 @@
 """The queue's turn: what holds for it in any world, whatever agents answer."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ from muster.core.model.session import LaunchStep, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.properties import examples
 from tests.strategies.agents import make_agent
-from tests.strategies.sessions import make_session
+from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
 from tests.turn_strategies import RULES, World, agents_in, answers, facts, launching_worlds, worlds
 
@@ -173,3 +175,17 @@ def test_the_order_in_which_agents_answer_does_not_matter(world, data):
         one_by_one = one_by_one.after(answer)
     assert together.ledger == one_by_one.ledger
     assert together.snapshot.sessions == one_by_one.snapshot.sessions
+
+
+def test_an_agent_that_is_visited_anyway_is_not_observed_for_a_death_first():
+    agents = (make_agent("a1", cpus=4), make_agent("a2", cpus=2))
+    one, two = (placed_on(make_session(number, cpu=2), f"a{number}") for number in (1, 2))
+    new = make_session(3, cpu=1)
+    world = World(Snapshot(agents, (one, two, new), NOW + 10))
+    died = world.ledger.with_death("a1", one.id).with_death("a2", two.id)
+    world = replace(world, ledger=died).settled()
+    launch, look = world.ledger.visits.visits
+    assert (launch.waiting, look.waiting) == ({"a1"}, {"a2"})
+    *_, (_, _, decided) = world.past
+    assert [type(visit) for visit in decided.visits] == [Convergence, Observation]
+    assert world.ledger.deaths == {"a1": {one.id}}

@@ -153,8 +153,8 @@ def test_sessions_that_mount_a_folder_are_named_but_not_all_of_many():
 
 def test_a_manifest_has_folders_at_their_places_made_for_their_owners():
     known = [made("data", "bob", FolderShare("ada", read_only=True), quota_bytes=1 << 30), made(".local")]
-    asked = ["data", "sets/mnist:/sets:ro"]
-    session = make_session(1, mounts=asked, folders=mounted_folders(mounting(*asked), "ada", known))
+    requested = ["data", "sets/mnist:/sets:ro"]
+    session = make_session(1, mounts=requested, folders=mounted_folders(mounting(*requested), "ada", known))
     uid_of = {"ada": 4711, "bob": 4712}.__getitem__
     bobs, local = known
     assert mounts(session) == (

@@ -148,18 +148,18 @@ def named(monkeypatch):
     resolved = socket.getaddrinfo
 
     def mean(*addresses: str) -> list[str]:
-        asked: list[str] = []
+        lookups: list[str] = []
 
         def getaddrinfo(host, port, *arguments, **options):
             if host.replace(".", "").isdecimal():
                 return resolved(host, port, *arguments, **options)
-            asked.append(host)
+            lookups.append(host)
             if not addresses:
                 raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
             return [(2, 1, 6, "", (address, port)) for address in addresses]
 
         monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-        return asked
+        return lookups
 
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -176,10 +176,10 @@ def test_a_name_that_leads_to_the_control_node_is_not_even_connected_to(site, na
 
 
 def test_a_callback_goes_to_a_checked_address_under_the_hosts_name(site, named):
-    asked = named("169.254.169.254", "127.0.0.1")
+    lookups = named("169.254.169.254", "127.0.0.1")
     post(f"http://hooks.example.org:{site.port}/x?y=1", '{"a": 1}', HERE)
     assert site.received == [("/x?y=1", f"hooks.example.org:{site.port}", '{"a": 1}')]
-    assert asked == ["hooks.example.org"]
+    assert lookups == ["hooks.example.org"]
 
 
 def test_where_one_address_does_not_answer_the_next_is_tried(site, named):

@@ -38,12 +38,12 @@ def test_each_change_of_a_session_by_any_process_is_logged_once(node, lines, cap
         eventually(lambda: any("-> TERMINATED" in line for line in of_session(lines, "train")))
         looked = len(node.gateway.observations)
         eventually(lambda: len(node.gateway.observations) > looked + 2)
-    told = of_session(lines, "train")
-    assert told[0] == "session train: PENDING: submitted"
-    assert told[1].startswith("session train: PENDING -> SCHEDULED: ")
-    assert "RUNNING -> TERMINATING: ended by ada" in " ".join(told)
-    assert len(told) == len(set(told)) == len(node.store.story(session.id))
-    fields = next(record.fields for record in caplog.records if record.getMessage() == told[1])
+    of_train = of_session(lines, "train")
+    assert of_train[0] == "session train: PENDING: submitted"
+    assert of_train[1].startswith("session train: PENDING -> SCHEDULED: ")
+    assert "RUNNING -> TERMINATING: ended by ada" in " ".join(of_train)
+    assert len(of_train) == len(set(of_train)) == len(node.store.story(session.id))
+    fields = next(record.fields for record in caplog.records if record.getMessage() == of_train[1])
     assert (fields["session"], fields["session_id"]) == ("train", session.id)
     assert (fields["from_state"], fields["to_state"]) == ("PENDING", "SCHEDULED")
 

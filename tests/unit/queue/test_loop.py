@@ -143,7 +143,7 @@ def test_each_agent_that_gave_a_report_is_passed_to_the_callback(node, lock, age
 def test_all_agents_are_observed_on_an_interval(node, lock):
     with daemon(node, lock, interval_s=0.05):
         eventually(lambda: len(node.gateway.observations) >= 4)
-    assert all(asked == ["a1", "a2"] for asked in node.gateway.observations)
+    assert all(requested == ["a1", "a2"] for requested in node.gateway.observations)
 
 
 def test_a_nudge_works_the_queue_without_an_observation(node, lock):

@@ -75,10 +75,10 @@ def test_nothing_is_converged_and_nothing_written_when_there_is_nothing_to_do(no
     # In how many passes a session was the first that did not fit is counted until its room is reserved.
     for _ in range(GroupPolicy().reserve_after_passes):
         node.run()
-    asked, known = len(node.gateway.manifests), node.store.search()
+    before, known = len(node.gateway.manifests), node.store.search()
     for _ in range(3):
         assert not node.run().changed
-    assert len(node.gateway.manifests) == asked
+    assert len(node.gateway.manifests) == before
     assert node.store.search() == known
 
 
@@ -159,7 +159,7 @@ def test_a_manifest_says_all_that_a_kernel_needs(node):
     (entry,) = manifest["sessions"]
     main, sub = entry["kernels"]
     assert (main["command"], sub["command"]) == (["sh", "-c", "hostname"], [])
-    assert (len(main["publish"]), sub["publish"]) == (1, [])
+    assert (main["publish"], sub["publish"]) == ([], [])
     assert main["env"]["A"] == "1"
     assert main["resources"] == {
         "cpu_milli": 1500,

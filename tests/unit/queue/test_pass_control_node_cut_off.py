@@ -117,12 +117,12 @@ def test_an_agent_is_lost_when_its_time_is_up_without_another_visit(node, agents
     since = node.now
     node.now = since + LOST_AFTER_S / 2
     node.run()
-    asked = len(node.gateway.observations)
+    before = len(node.gateway.observations)
     node.now = since + LOST_AFTER_S - 2
     node.run(observe=False)
     assert states(node)[0] is AgentState.UNREACHABLE
     node.run(observe=False)
-    assert (states(node)[0], len(node.gateway.observations)) == (AgentState.LOST, asked)
+    assert (states(node)[0], len(node.gateway.observations)) == (AgentState.LOST, before)
 
 
 def test_the_silence_of_a_host_that_hangs_counts_from_the_visits_begin(node, agents):

@@ -46,9 +46,9 @@ def test_after_a_failure_ansible_is_left_alone_for_a_while(node):
     with pytest.raises(AnsibleFailedError):
         node.run(observe=False)
     node.gateway.fails = None
-    asked = len(node.gateway.observations)
+    before = len(node.gateway.observations)
     node.run()
-    assert (node.state(session), len(node.gateway.observations)) == (S.PREPARING, asked)
+    assert (node.state(session), len(node.gateway.observations)) == (S.PREPARING, before)
     assert node.worker.ledger.paused_until > node.now
     node.now = node.worker.ledger.paused_until
     node.run(observe=False)

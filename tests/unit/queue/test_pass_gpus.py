@@ -22,7 +22,7 @@ def use(agent: SimulatedAgent, session, mem_bytes: int | None) -> None:
     agent.containers[session.id].gpu_used_bytes = mem_bytes
 
 
-def told(node, session) -> list[str]:
+def gpu_notes(node, session) -> list[str]:
     return [line.reason for line in node.store.story(session.id) if line.from_state == line.to_state == S.RUNNING]
 
 
@@ -46,21 +46,21 @@ def test_a_container_above_its_share_is_reported_at_the_begin_and_at_the_end(con
     node.run()
     use(agent, session, CAP + TOLERANCE_BYTES)
     node.run()
-    assert told(node, session) == []
+    assert gpu_notes(node, session) == []
     use(agent, session, CAP + TOLERANCE_BYTES + 1)
     node.run()
     problem = "main1 uses 320 MiB of GPU memory, its share is 256 MiB"
-    assert told(node, session) == [problem]
+    assert gpu_notes(node, session) == [problem]
     assert (node.session(session).main.gpu_problem, node.session(session).reason) == (problem, problem)
     use(agent, session, 2 * CAP)
     node.run()
     # A driver that cannot say now says nothing of whether it is over.
     use(agent, session, None)
     node.run()
-    assert (told(node, session), node.session(session).main.gpu_problem) == ([problem], problem)
+    assert (gpu_notes(node, session), node.session(session).main.gpu_problem) == ([problem], problem)
     use(agent, session, CAP)
     node.run()
-    assert told(node, session) == [problem, "main1 keeps to its share of GPUs again"]
+    assert gpu_notes(node, session) == [problem, "main1 keeps to its share of GPUs again"]
     assert node.session(session).main.gpu_problem is None
     assert node.state(session) == S.RUNNING
 
@@ -73,8 +73,8 @@ def test_best_effort_may_be_above_its_share_where_the_site_overcommits(control_n
     for session in (rest, guaranteed):
         use(agent, session, CAP * 3 // 2)
     node.run()
-    assert told(node, rest) == []
-    assert told(node, guaranteed) == ["main1 uses 384 MiB of GPU memory, its share is 256 MiB"]
+    assert gpu_notes(node, rest) == []
+    assert gpu_notes(node, guaranteed) == ["main1 uses 384 MiB of GPU memory, its share is 256 MiB"]
 
 
 @pytest.mark.parametrize("before", [0, 2 * CAP])
@@ -102,10 +102,10 @@ def test_a_program_without_the_libraries_is_reported_and_ended_if_the_site_wants
     agent.containers[session.id].uncapped = [57, 8]
     node.run()
     problem = "main1 has programs on a GPU without the libraries that cap its share: process 57 and 8 in its container"
-    assert (told(node, session), node.state(session)) == ([problem], S.RUNNING)
+    assert (gpu_notes(node, session), node.state(session)) == ([problem], S.RUNNING)
     agent.containers[session.id].uncapped = []
     node.run()
-    assert told(node, session) == [problem, "main1 keeps to its share of GPUs again"]
+    assert gpu_notes(node, session) == [problem, "main1 keeps to its share of GPUs again"]
     agent.inventory["fgpu_over_cap"] = "end"
     agent.containers[session.id].uncapped = [57]
     node.run()
@@ -121,7 +121,7 @@ def test_whole_gpus_have_no_cap(control_node):
     node.run()
     use(agent, session, 1 << 30)
     node.run()
-    assert (node.state(session), told(node, session)) == (S.RUNNING, [])
+    assert (node.state(session), gpu_notes(node, session)) == (S.RUNNING, [])
 
 
 def test_a_container_that_holds_another_gpu_than_recorded_is_reported(control_node):
@@ -132,7 +132,7 @@ def test_a_container_that_holds_another_gpu_than_recorded_is_reported(control_no
     container = agent.containers[session.id]
     container.gpus = [{**container.gpus[0], "uuid": "GPU-other"}]
     node.run()
-    assert told(node, session) == ["main1 holds GPU-other, but was promised GPU-a1-0"]
+    assert gpu_notes(node, session) == ["main1 holds GPU-other, but was promised GPU-a1-0"]
     assert node.state(session) == S.RUNNING
 
 
@@ -143,7 +143,7 @@ def test_a_container_that_an_older_muster_made_has_no_label_to_compare(control_n
     node.run()
     agent.containers[session.id].gpus = []
     node.run()
-    assert told(node, session) == []
+    assert gpu_notes(node, session) == []
 
 
 def test_a_session_that_is_queued_again_begins_without_what_was_wrong_before(control_node):

@@ -49,8 +49,8 @@ def test_sessions_on_a_gpu_that_falls_sick_go_on_and_their_stories_name_the_caus
     Agents(node.store, Settings()).resume_gpu("a1", "0")
     node.run()
     assert node.state(late) == S.RUNNING
-    told = [line.reason for line in node.store.story(session.id) if line.from_state == line.to_state == S.RUNNING]
-    assert told == [problem, "main1 has all of its GPUs in service again"]
+    gpu_notes = [line.reason for line in node.store.story(session.id) if line.from_state == line.to_state == S.RUNNING]
+    assert gpu_notes == [problem, "main1 has all of its GPUs in service again"]
     assert node.session(session).main.gpu_problem is None
     sicken(agent, sequence=2)
     node.run()

@@ -2,6 +2,7 @@
 
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from muster.core.model.session import Session
 from muster.core.values.errors import AgentUnreachableError, NotPossibleInStateError
-from muster.service.reach.ssh_access import plain_ssh_command, ssh_config, ssh_host_alias
+from muster.service.reach.ssh_access import has_way_in, plain_ssh_command, ssh_config, ssh_host_alias
 from muster.settings import Settings
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
@@ -86,6 +87,41 @@ def test_main1_that_is_published_to_others_is_reached_directly(settings, session
     command = plain_ssh_command(settings, session, session.main, agent)
     assert "-J" not in command
     assert command[-1] == f"work@{host}"
+
+
+def unpublished(session: Session, address: str | None = "10.200.3.2") -> Session:
+    main, *others = session.kernels
+    return replace(session, kernels=(replace(main, ssh_port=None, address=address), *others))
+
+
+def test_main1_that_is_not_published_is_reached_on_its_bridge(settings, session):
+    main = as_ssh_reads_it(ssh_config(settings, unpublished(session), make_agent()), "main1")
+    assert (main["hostname"], main["port"], "proxycommand" in main) == ("10.200.3.2", "2200", False)
+
+
+# It may be another now than at the launch.
+@pytest.mark.parametrize("publish_address", ["127.0.0.1", "0.0.0.0", "198.51.100.7"])
+def test_only_the_agent_reaches_the_bridge(settings, session, publish_address):
+    agent = make_agent(**{**REMOTE, "publish_address": publish_address})
+    main = as_ssh_reads_it(ssh_config(settings, unpublished(session), agent), "main1")
+    assert (main["hostname"], main["port"], "proxycommand" in main) == ("10.200.3.2", "2200", True)
+    command = plain_ssh_command(settings, unpublished(session), session.main, agent)
+    assert command[:5] == ["ssh", "-J", "admin@192.0.2.7:2022", "-p", "2200"]
+    assert command[-1] == "work@10.200.3.2"
+
+
+def test_a_host_has_no_way_into_an_overlay(settings):
+    session = running_session(1, "a1", "a2", cluster_size=2, cluster_mode="multi-node")
+    assert has_way_in(session)
+    assert not has_way_in(unpublished(session))
+    with pytest.raises(NotPossibleInStateError, match=r"main1 of session .* is on no network at present; try again"):
+        ssh_config(settings, unpublished(session), make_agent())
+
+
+def test_a_kernel_that_was_cut_off_is_reached_no_way(settings, session):
+    cut_off = unpublished(session, address=None)
+    with pytest.raises(NotPossibleInStateError, match="on no network at present"):
+        plain_ssh_command(settings, cut_off, cut_off.main, make_agent())
 
 
 def test_the_other_kernels_are_reached_through_main1(settings, session):

@@ -10,7 +10,7 @@ from muster.core.model.session import SessionState
 from muster.core.scheduling.placement import choose
 from muster.service.queue.worker import QueueWorker
 from muster.service.scheduler import compiled_code
-from muster.service.scheduler.compiled_code import compile_placement, compiling_beside
+from muster.service.scheduler.compiled_code import compile_placement, compiling_beside, is_compiled
 from tests.simulated_control_node import an_agent
 
 S = SessionState
@@ -74,3 +74,18 @@ def test_until_it_is_compiled_nothing_is_placed_and_all_else_goes_on(control_nod
     compiled.set()
     node.run(observe=False)
     assert node.state(waits) is S.RUNNING
+
+
+def test_kept_code_is_known_to_be_there_until_the_source_changes(monkeypatch, tmp_path):
+    compile_placement()
+    assert is_compiled()
+    # As after an upgrade: all that is kept is older than this.
+    newer = tmp_path / "choose.py"
+    newer.touch()
+    monkeypatch.setattr(choose, "__file__", str(newer))
+    assert not is_compiled()
+
+
+def test_so_is_code_that_no_directory_can_keep(monkeypatch):
+    monkeypatch.setattr(compiled_code, "_indexes", lambda _entry_point: ())
+    assert not is_compiled()

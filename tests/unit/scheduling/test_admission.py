@@ -15,6 +15,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import LimitHit, LimitKind, WaitCode
 from muster.core.scheduling.admission import Admission, moments
 from muster.core.scheduling.limits import pending_refusal
+from muster.core.values.units import format_moment
 from tests.properties import examples
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
@@ -42,9 +43,9 @@ def test_a_held_session_names_the_user_of_the_hold():
 
 
 def test_a_failed_launch_is_tried_again_at_its_time():
-    wait = refusal(make_session(retry_at=NOW + 5, reason="no port"))
-    assert (wait.code, wait.until) == (WaitCode.RETRY, NOW + 5)
-    assert wait.message == "the last launch failed (no port); it is tried again in 6s"
+    wait = refusal(make_session(retry_at=NOW + 4.5, reason="no port"))
+    assert (wait.code, wait.until) == (WaitCode.RETRY, NOW + 4.5)
+    assert wait.message == f"the last launch failed (no port); it is tried again at {format_moment(NOW + 5)}"
     assert refusal(make_session(retry_at=NOW)) is None
 
 
@@ -304,3 +305,15 @@ def test_the_moments_are_those_at_which_the_clock_alone_changes_what_may_start()
     assert sorted(at - NOW for at in moments(snapshot)) == [5, 7, 60, 90, 120]
     stranded = replace(snapshot, sessions=(*pending, make_session(4, stranded_on=("a1", "a2"))))
     assert sorted(at - NOW for at in moments(stranded)) == [5, 7, 60, 90, 120, 500]
+
+
+def test_limits_of_what_waits_bound_no_session_that_may_start():
+    of_waiting = Limit(pending={"sessions": 2})
+    assert not Admission(snapshot_of(make_session(1), limits=Limits(users={"*": of_waiting}))).is_bounded
+    of_both = Limit(pending={"sessions": 2}, running={"gpu": 8})
+    for limits in (
+        Limits(users={"ada": of_both}),
+        Limits(projects={"*": of_both}),
+        Limits(resource_groups={"*": of_both}),
+    ):
+        assert Admission(snapshot_of(make_session(1), limits=limits)).is_bounded

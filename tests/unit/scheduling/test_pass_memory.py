@@ -6,10 +6,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.contract.report import Report, SwarmReport
+from muster.core.agents.agent import Agent
 from muster.core.model.policy import GroupPolicy, PlacementPolicy, SchedulingPolicy
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.committed import committed
+from muster.core.scheduling.moved_sessions import MovedSessions
 from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.placement import gang_of
+from muster.core.scheduling.plain_sessions import PlainSessions
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.explain import HOPELESS
 from tests.properties import dear
@@ -17,6 +23,30 @@ from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.snapshots import snapshots, uneven_gangs
 from tests.strategies.values import NOW
+
+
+def _reported(agent: Agent, **values: Any) -> Agent:
+    """Return the agent as it is after another report, with these values in it."""
+    return replace(agent, observed_at=agent.observed_at + 30, report=agent.report.model_copy(update=values))
+
+
+def _in_use(agent: Agent) -> Agent:
+    return _reported(agent, mem_available_bytes=(agent.report.mem_available_bytes or 0) + 4096)
+
+
+def _drained(agent: Agent) -> Agent:
+    return replace(agent, drain_reason="bench" if agent.drain_reason is None else None)
+
+
+def _off_the_overlay(agent: Agent) -> Agent:
+    return _reported(agent, swarm=SwarmReport())
+
+
+def _the_same(agent: Agent) -> Agent:
+    return agent
+
+
+_FATES = (_the_same, _the_same, _in_use, _in_use, replace, _drained, _off_the_overlay)
 
 
 @st.composite
@@ -34,7 +64,7 @@ def changed(draw: st.DrawFn, snapshot: Snapshot) -> Snapshot:
             sessions.append(replace(session, held_by=draw(st.sampled_from((None, "ada")))))
         elif fate != "goes":
             sessions.append(session)
-    agents = tuple(replace(agent) if draw(st.integers(0, 4)) == 0 else agent for agent in snapshot.agents)
+    agents = tuple(draw(st.sampled_from(_FATES))(agent) for agent in snapshot.agents)
     later = snapshot.now + draw(st.sampled_from((0, 1, 60, 4000)))
     return replace(snapshot, sessions=tuple(sessions), agents=agents, now=later)
 
@@ -92,6 +122,26 @@ def test_an_idle_queue_is_not_worked_again():
     assert schedule(replace(snapshot, now=NOW + 60, slow=frozenset({"a1"})), memory) is not plan
 
 
+def test_the_time_of_the_next_try_is_said_alike_while_it_comes_closer():
+    snapshot = Snapshot((make_agent(),), (make_session(1, retry_at=NOW + 5, reason="no port"),), NOW)
+    memory = PassMemory()
+    for later in (0, 1, 4):
+        now = replace(snapshot, now=NOW + later)
+        assert schedule(now, memory) == schedule(now)
+
+
+def test_an_idle_queue_is_not_worked_again_for_what_agents_report_of_use():
+    runs = placed_on(make_session(1, cpu=4), "a1")
+    agent = replace(make_agent("a1", cpus=4), report=Report(cpu_count=4, kernels=(), mem_available_bytes=1))
+    snapshot = Snapshot((agent,), (runs, make_session(2)), NOW)
+    memory = PassMemory()
+    plan = schedule(snapshot, memory)
+    seen = _in_use(agent)
+    assert schedule(replace(snapshot, now=NOW + 30, agents=(seen,)), memory) is plan
+    for other in (_drained(seen), _reported(seen, cpu_count=8), _reported(seen, architecture="aarch64")):
+        assert schedule(replace(snapshot, now=NOW + 60, agents=(other,)), memory) is not plan
+
+
 @dear
 @given(uneven_gangs(), st.lists(requests(), max_size=3), st.lists(requests(), max_size=3))
 def test_an_impossible_session_does_not_depend_on_the_previous_passs_queue(case, earlier, later):
@@ -101,4 +151,79 @@ def test_an_impossible_session_does_not_depend_on_the_previous_passs_queue(case,
     for beside in (earlier, later):
         others = [make_session(number, **request) for number, request in enumerate(beside, 10)]
         snapshot = Snapshot(agents, (session, *others), NOW, policy=policy)
+        assert schedule(snapshot, memory) == schedule(snapshot)
+
+
+@st.composite
+def long_queues(draw: st.DrawFn) -> Snapshot:
+    """Draw more sessions than starts are estimated of, with few requests among them, on agents that some run on."""
+    shapes = draw(st.lists(requests(), min_size=1, max_size=3))
+    limits = st.sampled_from((None, None, "1m", "10h"))
+    agents = tuple(make_agent(f"a{number}", cpus=4) for number in range(draw(st.integers(1, 3))))
+    running = [placed_on(make_session(900, cpu=3, time_limit=draw(limits)), "a0")] if draw(st.booleans()) else []
+    waiting = [
+        make_session(number, priority=draw(st.sampled_from((0, 0, 0, 1))), time_limit=draw(limits), **shape)
+        for number, shape in enumerate(draw(st.lists(st.sampled_from(shapes), min_size=20, max_size=50)), 1)
+    ]
+    policy = SchedulingPolicy(GroupPolicy(backfill=draw(st.booleans()), reserve_after_passes=draw(st.integers(1, 2))))
+    return Snapshot(agents, (*waiting, *running), NOW, policy=policy)
+
+
+@given(long_queues())
+def test_a_session_that_is_not_looked_at_for_itself_waits_as_if_it_were(snapshot):
+    # With a delay that is over, nothing is different, but each one is looked at.
+    each = tuple(
+        replace(session, retry_at=NOW - 1) if session.state is SessionState.PENDING else session
+        for session in snapshot.sessions
+    )
+    memory = PassMemory()
+    plan = schedule(snapshot, memory)
+    assert plan == schedule(replace(snapshot, sessions=each))
+    after = replace(committed(snapshot, plan), now=snapshot.now + 1)
+    assert schedule(after, memory) == schedule(after)
+
+
+def test_behind_many_that_would_delay_the_head_a_short_one_with_the_same_request_starts():
+    runs = replace(placed_on(make_session(900, cpu=3, time_limit="1h"), "a1"), started_at=NOW)
+    long = [make_session(number, cpu=1) for number in range(2, 32)]
+    short = make_session(50, cpu=1, time_limit="1m")
+    snapshot = Snapshot((make_agent("a1", cpus=4),), (runs, make_session(1, cpu=4), *long, short), NOW)
+    assert [placement.session_id for placement in schedule(snapshot).placements] == [short.id]
+
+
+def test_what_sessions_request_is_kept_for_those_that_are_still_there():
+    known = PlainSessions()
+    for number in range(5):
+        # Identities are used again once a session is gone: none may be known by another one's.
+        queue = [make_session(1 + index, cpu=1 + number) for index in range(1500)]
+        held = replace(queue[0], held_by="ada")
+        gangs = known.of([held, *queue[1:]])
+        assert gangs[id(held)] is None
+        assert all(gangs[id(session)] == gang_of(session, overlay=True) for session in queue[1:])
+        assert len(known.of(queue[:1])) == 1
+
+
+@given(st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=1, max_size=6))
+def test_sessions_that_moved_are_known_for_as_long_as_they_wait(passes):
+    known = MovedSessions()
+    sessions = {number: make_session(number) for number in (1, 2)}
+    sessions |= {number: replace(make_session(number), moved_for=f"head-{number}") for number in (3, 4)}
+    for numbers in passes:
+        assert known.ahead([sessions[n] for n in numbers]) == {f"head-{n}" for n in numbers if n > 2}
+
+
+def test_a_session_that_moved_is_not_taken_for_one_that_is_gone():
+    known = MovedSessions()
+    for number in range(3):
+        queue = [make_session(1 + index) for index in range(1500)]
+        queue[number] = replace(queue[number], moved_for="head")
+        assert known.ahead(queue) == {"head"}
+        assert known.ahead(queue[:number] + queue[number + 1 :]) == frozenset()
+
+
+def test_agents_that_are_read_anew_are_used_in_the_order_of_their_ids():
+    memory = PassMemory()
+    for ids in (("a2", "a1"), ("a2", "a0", "a1"), ("a2",)):
+        snapshot = Snapshot(tuple(map(make_agent, ids)), (make_session(1),), NOW)
+        assert list(memory.members("default", snapshot)) == sorted(ids)
         assert schedule(snapshot, memory) == schedule(snapshot)

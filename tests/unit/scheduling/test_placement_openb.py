@@ -36,8 +36,8 @@ def test_arrivals_are_each_task_once_and_then_some_until_130_percent(data):
     tasks = tasks_of(data, "small")
     drawn = list(arrivals(tasks, 42, 80_000))
     assert sorted(task.gpu_milli for task in drawn[:4]) == [0, 400, 500, 2000]
-    asked = sum(task.gpu_milli for task in drawn)
-    assert asked <= 1.3 * 80_000 < asked + 2000
+    requested = sum(task.gpu_milli for task in drawn)
+    assert requested <= 1.3 * 80_000 < requested + 2000
     assert drawn == list(arrivals(tasks, 42, 80_000))
 
 

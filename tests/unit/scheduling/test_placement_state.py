@@ -196,8 +196,8 @@ def test_a_zone_serves_where_no_rack_does():
     assert Counter(a.agent_id for a in allocations) == {"a2": 2, "a3": 2}
 
 
-def uniform(count: int = 1, **asked: int) -> Gang:
-    return Gang((Slots(**{"cpu": 1000, **asked}),) * count)
+def uniform(count: int = 1, **requested: int) -> Gang:
+    return Gang((Slots(**{"cpu": 1000, **requested}),) * count)
 
 
 def where(state: PlacementState, *gangs: Gang) -> list[str]:
@@ -252,9 +252,9 @@ def test_gpus_that_requests_name_are_kept_for_them():
     ]
     named = Typical(Slots(cpu=1000, gpu=1), ("a100",), 1.0)
     state = PlacementState.of(known, {}, load_placement("fragmentation"), (named, Typical(Slots(cpu=1000, gpu=1))))
-    asked = replace(uniform(gpu=1), constraint=Constraint(gpu_models=("a100",)))
-    assert where(state, uniform(gpu=1), uniform(gpu=1), asked, asked) == ["a2", "a2", "a1", "a1"]
-    assert state.misses(asked).filtered == {"GPU model": 1}
+    requested = replace(uniform(gpu=1), constraint=Constraint(gpu_models=("a100",)))
+    assert where(state, uniform(gpu=1), uniform(gpu=1), requested, requested) == ["a2", "a2", "a1", "a1"]
+    assert state.misses(requested).filtered == {"GPU model": 1}
 
 
 def test_whole_gpus_are_of_one_numa_node_where_they_can_be():

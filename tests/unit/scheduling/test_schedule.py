@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.plan import Plan
-from muster.core.model.policy import GroupPolicy, SchedulingPolicy
+from muster.core.model.policy import GroupPolicy, SchedulingPolicy, by_arrival
 from muster.core.model.session import Kernel, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
@@ -133,6 +133,16 @@ def test_the_same_input_gives_the_same_plan_in_whatever_order_it_is_read(snapsho
     random.shuffle(shuffled_agents)
     shuffled = replace(snapshot, agents=tuple(shuffled_agents), sessions=tuple(shuffled_sessions))
     assert schedule(shuffled) == schedule(snapshot)
+
+
+@given(snapshots())
+def test_sessions_placed_together_lie_where_they_would_one_by_one(snapshot):
+    def one_by_one(sessions, view):
+        yield from by_arrival(sessions, view)
+
+    singly = replace(snapshot, policy=SchedulingPolicy(GroupPolicy(order=one_by_one)))
+    together = replace(snapshot, policy=SchedulingPolicy(GroupPolicy(order=by_arrival)))
+    assert schedule(together) == schedule(singly)
 
 
 @given(snapshots())
@@ -330,10 +340,12 @@ def test_a_session_that_only_a_lost_agent_could_hold_is_busy_not_impossible():
     assert wait.filtered == {"lost": 1}
 
 
-@pytest.mark.parametrize(("state", "asked"), [("SCHEDULED", 1), ("PREPARING", 1), ("RUNNING", 1), ("TERMINATING", 1)])
-def test_a_session_keeps_its_room_until_it_has_ended(state, asked):
+@pytest.mark.parametrize(
+    ("state", "requested"), [("SCHEDULED", 1), ("PREPARING", 1), ("RUNNING", 1), ("TERMINATING", 1)]
+)
+def test_a_session_keeps_its_room_until_it_has_ended(state, requested):
     holder = placed_on(make_session(1, cpu=4), "a1", state=state)
-    assert placed_names(Snapshot((make_agent(cpus=4),), (holder, make_session(2, cpu=asked)), NOW)) == []
+    assert placed_names(Snapshot((make_agent(cpus=4),), (holder, make_session(2, cpu=requested)), NOW)) == []
 
 
 @pytest.mark.parametrize(

@@ -73,15 +73,15 @@ class _Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Asked:
+def requested(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Asked:
     stand_in = _Asked()
 
     @contextmanager
     def backend() -> Iterator[_Asked]:
         yield stand_in
 
-    def answered(told: object, *, as_json: bool) -> int:
-        del told, as_json
+    def answered(answer: object, *, as_json: bool) -> int:
+        del answer, as_json
         return 0
 
     monkeypatch.setattr(submit_module, "opened_backend", backend)
@@ -101,16 +101,16 @@ def _same(given_spec: SessionSpec, original: SessionSpec) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_specs(), st.integers(1, 3))
-def test_the_command_line_submits_the_same_spec(asked, original, count):
+def test_the_command_line_submits_the_same_spec(requested, original, count):
     values = written(original)
     command = submit_command(values, count)
     Path(FILE).write_text(yaml.safe_dump(values), encoding="utf-8")
     words = shlex.split(command.text)
     assert muster(*words[1:], "--dry-run").code == 0
-    assert asked.count == count
-    _same(validated(SessionSpec, {"ssh_keys": (), **asked.spec}, _SUBMITTED), original)
+    assert requested.count == count
+    _same(validated(SessionSpec, {"ssh_keys": (), **requested.spec}, _SUBMITTED), original)
     if "ssh_keys" not in values:
-        assert not asked.spec["ssh_keys"]
+        assert not requested.spec["ssh_keys"]
 
 
 @examples(60)

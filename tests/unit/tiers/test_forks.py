@@ -1,5 +1,6 @@
 """Tests in forks of one process: each runs once, and what came of it is said as if there were no forks."""
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def run(pytester, monkeypatch, tmp_path):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
 
     def run(*arguments):
-        plugins = ("tests.forks", "tests.tiers.reports", "no:schemathesis", "no:cov")
+        plugins = ("tests.forks", "tests.tiers.reports", "no:schemathesis")
         return pytester.runpytest_subprocess(*(f"-p{name}" for name in plugins), "--forks=2", *arguments)
 
     return run
@@ -84,3 +85,32 @@ def test_after_a_failure_nothing_is_handed_out_where_that_is_wanted(run):
     assert done.ret == 1
     # With the failing one it was given these.
     done.assert_outcomes(passed=7, failed=1)
+
+
+UNENDING = """
+import os
+import signal
+
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_ends_only_where_it_is_not_the_first(number):
+    try:
+        os.mkdir("first")
+    except FileExistsError:
+        # Opens as soon as the other side does.
+        open("ready").close()
+        pytest.exit("enough")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    open("ready", "w").close()
+    while True:
+        signal.pause()
+"""
+
+
+def test_a_worker_that_heeds_no_signal_does_not_outlive_the_run(run, pytester):
+    pytester.makepyfile(test_them=UNENDING)
+    os.mkfifo(pytester.path / "ready")
+    done = run()
+    assert done.ret != 0
+    assert "failed outside its tests" in done.stdout.str() + done.stderr.str()

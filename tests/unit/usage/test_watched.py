@@ -37,7 +37,7 @@ class FakeUses:
         FakeUses.made = (*FakeUses.made, self)
         self.session = sessions[0]
         self.answers = threading.Semaphore(0)
-        self.asked = threading.Semaphore(0)
+        self.requested = threading.Semaphore(0)
         self.stopped = threading.Event()
 
     def start(self):
@@ -52,13 +52,13 @@ class FakeUses:
 
     def all(self, timeout_s, *, rounds):
         del timeout_s
-        self.asked.release()
+        self.requested.release()
         assert self.answers.acquire(timeout=WAIT_S)
         use = ContainerUsage(rounds / 10, rounds * 1000, None, 0, 0, 1)
         return [CurrentUsage(self.session, kernel, use) for kernel in self.session.kernels]
 
     def answer(self):
-        assert self.asked.acquire(timeout=WAIT_S)
+        assert self.requested.acquire(timeout=WAIT_S)
         self.answers.release()
 
 
@@ -91,12 +91,12 @@ def test_one_poller_serves_all_watchers_of_a_session(hub):
     assert hub.of(session, ANYBODY).kernels == {}
     (uses,) = FakeUses.made
     uses.answer()
-    assert uses.asked.acquire(timeout=WAIT_S)
+    assert uses.requested.acquire(timeout=WAIT_S)
     first = hub.of(session, ANYBODY).kernels
     assert list(first) == [kernel.id for kernel in session.kernels]
     assert first[session.id].now.use.cpu_cores == 0.1
     uses.answers.release()
-    assert uses.asked.acquire(timeout=WAIT_S)
+    assert uses.requested.acquire(timeout=WAIT_S)
     assert [sample.mem_bytes for sample in hub.of(session, ANYBODY).kernels[session.id].samples] == [1000, 2000]
     assert len(FakeUses.made) == 1
 
@@ -107,7 +107,7 @@ def test_polling_ends_after_a_while_without_requests_and_begins_anew(hub, clock)
     clock.now += LINGER_S - 1
     hub.of(session, ANYBODY)
     (uses,) = FakeUses.made
-    assert uses.asked.acquire(timeout=WAIT_S)
+    assert uses.requested.acquire(timeout=WAIT_S)
     clock.now += LINGER_S + 1
     uses.answers.release()
     assert uses.stopped.wait(WAIT_S)
@@ -158,11 +158,11 @@ def test_a_poller_takes_newer_reports(monkeypatch):
     entry = kernel_entry(session, "main1", use=use_of(gpu_percent=40))
     uses = UsagePoller([session], {"a1": agent}, 1.0)
     uses.update_agents({"a1": reporting(agent, kernels=[entry])})
-    asked = threading.Event()
+    requested = threading.Event()
 
     class Engine:
         def __enter__(self):
-            asked.set()
+            requested.set()
             return self
 
         def __exit__(self, *_):
@@ -172,8 +172,8 @@ def test_a_poller_takes_newer_reports(monkeypatch):
     monkeypatch.setattr(live_use, "container_usages", lambda *_args: {})
     uses.start()
     try:
-        told = uses.all(WAIT_S)
+        known = uses.all(WAIT_S)
     finally:
         uses.stop()
-    assert asked.is_set()
-    assert {now.kernel.id: now.gpu_percent for now in told} == {session.id: 40, new_id(1, 1): None}
+    assert requested.is_set()
+    assert {now.kernel.id: now.gpu_percent for now in known} == {session.id: 40, new_id(1, 1): None}

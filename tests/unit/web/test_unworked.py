@@ -51,10 +51,10 @@ def test_metrics_tell_when_the_queue_was_worked_and_count_no_stale_agent_as_aliv
     client = TestClient(app, client=("127.0.0.1", 50000))
     service.store.save_agents([replace(make_agent("a1"), observed_at=time.time() - 1020)])
     beat(1025)
-    told = dict(re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", client.get("/metrics").text, re.MULTILINE))
-    assert 1000 < time.time() - float(told["muster_last_pass_timestamp_seconds"]) < 1100
-    assert told['muster_agents{group="default",state="ALIVE"}'] == "0.0"
-    assert told['muster_agents{group="default",state="STALE"}'] == "1.0"
+    samples = dict(re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", client.get("/metrics").text, re.MULTILINE))
+    assert 1000 < time.time() - float(samples["muster_last_pass_timestamp_seconds"]) < 1100
+    assert samples['muster_agents{group="default",state="ALIVE"}'] == "0.0"
+    assert samples['muster_agents{group="default",state="STALE"}'] == "1.0"
 
 
 def test_a_queue_that_was_never_worked_has_the_timestamp_zero(app):

@@ -11,10 +11,10 @@ from tests.strategies.sessions import make_session
 @pytest.mark.parametrize("code", WaitCode)
 def test_no_wait_names_a_session_that_may_not_be_seen(code):
     wait = Wait(code, "it waits for secret-plan", waits_for=("hers", "mine"), until=5.0, position=3)
-    told = redacted(wait, {"hers"})
-    assert "secret-plan" not in str(told)
-    assert (told.waits_for, told.until, told.position, told.code) == (("mine",), 5.0, 3, code)
-    assert told.message
+    wait_shown = redacted(wait, {"hers"})
+    assert "secret-plan" not in str(wait_shown)
+    assert (wait_shown.waits_for, wait_shown.until, wait_shown.position, wait_shown.code) == (("mine",), 5.0, 3, code)
+    assert wait_shown.message
 
 
 def test_reasons_about_other_sessions_do_not_name_them():

@@ -16,10 +16,10 @@ def test_the_estimate_of_a_session_that_is_about_to_start_is_now():
 
 @pytest.mark.parametrize("code", WaitCode)
 def test_a_time_is_given_only_if_it_is_known(code):
-    told = start_estimate(Wait(code, ""), AROUND)
+    estimate = start_estimate(Wait(code, ""), AROUND)
     assert "too many" not in start_estimate(Wait(code, "", endless=1), AROUND)
-    assert told.startswith("never" if code in HOPELESS else "unknown: ")
-    assert "T+" not in told
+    assert estimate.startswith("never" if code in HOPELESS else "unknown: ")
+    assert "T+" not in estimate
 
 
 @pytest.mark.parametrize("code", sorted(set(WaitCode) - HOPELESS))

@@ -19,8 +19,10 @@ from muster.core.scheduling.placement.columns import (
     NOWHERE,
     OVERLAY,
     RANK,
+    REQUEST_CPU,
+    REQUEST_MEM,
 )
-from muster.core.scheduling.placement.compiled import Flags, Floats, Ints, entry_point, part, revision
+from muster.core.scheduling.placement.compiled import Flags, Floats, Ints, borrowed, entry_point, part, revision
 from muster.core.scheduling.placement.cost import Ground, ground_of, stranded
 from muster.core.scheduling.placement.fill import held_by, take
 
@@ -54,6 +56,31 @@ class Cache(NamedTuple):
     log: Ints
     now: Floats
     stamps: Ints
+
+
+@part
+def cache_of(
+    shapes: Ints,
+    requests: Ints,
+    serves: Flags,
+    held: Ints,
+    score: Floats,
+    best: Floats,
+    log: Ints,
+    now: Floats,
+    stamps: Ints,
+) -> Cache:
+    return Cache(
+        borrowed(shapes),
+        borrowed(requests),
+        borrowed(serves),
+        borrowed(held),
+        borrowed(score),
+        borrowed(best),
+        borrowed(log),
+        borrowed(now),
+        borrowed(stamps),
+    )
 
 
 @part
@@ -121,23 +148,28 @@ def are_twins(ground: Ground, agent: int, other: int) -> bool:
 @part
 def update_row(ground: Ground, cache: Cache, shape: int, places: Ints) -> None:
     """Bring the gang's row up to date."""
-    shapes, held, log = cache.shapes, cache.held, cache.log
+    free, shapes, held, score, log = ground.free, cache.shapes, cache.held, cache.score, cache.log
     agents = held.shape[1]
     row, count, synced, end = shapes[shape, ROW], shapes[shape, COUNT], shapes[shape, SYNCED], log[0]
     requests, serves = requests_of(cache, shape), serving(cache, shape)
     todo = np.ones(count, np.bool_)
+    # Most agents of a full cluster have less than any kernel asks for: to see that here saves calls.
+    least_cpu, least_mem = requests[:, REQUEST_CPU].min(), requests[:, REQUEST_MEM].min()
     shapes[shape, SYNCED] = end
     if synced == NEVER_SYNCED or end - synced >= log.shape[0] - 1:
         last = NOWHERE
         for agent in range(agents):
             if held[row, agent] == RULED_OUT:
                 continue
+            if free[agent, CPU] < least_cpu or free[agent, MEM] < least_mem:
+                held[row, agent], score[row, agent] = 0, np.inf
+                continue
             if last != NOWHERE and are_twins(ground, agent, last):
-                held[row, agent], cache.score[row, agent] = held[row, last], cache.score[row, last]
+                held[row, agent], score[row, agent] = held[row, last], score[row, last]
                 continue
             last = agent
             before = stranded_now(ground, cache, agent)
-            held[row, agent], cache.score[row, agent] = held_by(
+            held[row, agent], score[row, agent] = held_by(
                 ground, agent, before, requests, serves, False, todo, places, count
             )
         for block in range(cache.best.shape[1]):
@@ -150,8 +182,10 @@ def update_row(ground: Ground, cache: Cache, shape: int, places: Ints) -> None:
         if stamps[agent] == stamps[agents] or held[row, agent] == RULED_OUT:
             continue
         stamps[agent] = stamps[agents]
-        before = stranded_now(ground, cache, agent)
-        holds, price = held_by(ground, agent, before, requests, serves, False, todo, places, count)
+        holds, price = 0, np.inf
+        if free[agent, CPU] >= least_cpu and free[agent, MEM] >= least_mem:
+            before = stranded_now(ground, cache, agent)
+            holds, price = held_by(ground, agent, before, requests, serves, False, todo, places, count)
         update_agent(cache, row, count, agent, holds, price)
 
 
@@ -183,6 +217,39 @@ def commit(ground: Ground, cache: Cache, requests: Ints, places: Ints) -> None:
         if place[AGENT] != last:
             last = place[AGENT]
             note_change(cache, last)
+
+
+@part
+def take_whole(ground: Ground, cache: Cache, shape: int, agent: int, places: Ints) -> None:
+    """Take the gang's places on an agent that holds all of it."""
+    kernels = requests_of(cache, shape)
+    count = kernels.shape[0]
+    todo = np.ones(count, np.bool_)
+    before = stranded_now(ground, cache, agent)
+    held_by(ground, agent, before, kernels, serving(cache, shape), True, todo, places, count)
+    commit(ground, cache, kernels, places)
+
+
+@part
+def take_each(ground: Ground, cache: Cache, numbers: Ints, closed: Flags, places: Ints) -> int:
+    """Take places for one gang after the other, up to one that no agent holds; return how many were taken.
+
+    `places` says where the kernels lie, gang by gang, by rank. A gang whose row is not kept ends it as well.
+    """
+    first = 0
+    for taken in range(numbers.shape[0]):
+        shape = numbers[taken]
+        if cache.shapes[shape, ROW] < 0:
+            return taken
+        count = cache.shapes[shape, COUNT]
+        its_places = places[first : first + count]
+        update_row(ground, cache, shape, its_places)
+        agent = best_whole(cache, shape, closed)
+        if agent == NOWHERE:
+            return taken
+        take_whole(ground, cache, shape, agent, its_places)
+        first += count
+    return len(numbers)
 
 
 @part
@@ -284,24 +351,30 @@ Arrays = tuple[Ints, Ints, Floats, Floats, Ints, Ints, Flags, Ints, Floats, Floa
 """A `Ground` and a `Cache`, as plain tuples: named ones take numba longer to unpack."""
 
 
-def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool], Callable[..., None]]:
+def _entry_points(
+    made_of: str,
+) -> tuple[Callable[..., bool], Callable[..., int], Callable[..., bool], Callable[..., None]]:
     @entry_point
     def on_one_agent(shape: int, takes: bool, arrays: Arrays, closed: Flags, places: Ints) -> bool:
         """Return whether one agent holds the gang; if it does and `takes`, take it and write `places`, by rank."""
         _ = made_of
-        ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
+        ground, cache = ground_of(*arrays[:4]), cache_of(*arrays[4:])
+        closed, places = borrowed(closed), borrowed(places)
         update_row(ground, cache, shape, places)
         agent = best_whole(cache, shape, closed)
         if agent == NOWHERE:
             return False
         if takes:
-            kernels = requests_of(cache, shape)
-            count = kernels.shape[0]
-            todo = np.ones(count, np.bool_)
-            before = stranded_now(ground, cache, agent)
-            held_by(ground, agent, before, kernels, serving(cache, shape), True, todo, places, count)
-            commit(ground, cache, kernels, places)
+            take_whole(ground, cache, shape, agent, places)
         return True
+
+    @entry_point
+    def each_on_one_agent(numbers: Ints, arrays: Arrays, closed: Flags, places: Ints) -> int:
+        """Return how many of the gangs were taken: `take_each`."""
+        _ = made_of
+        ground, cache = ground_of(*arrays[:4]), cache_of(*arrays[4:])
+        closed, places = borrowed(closed), borrowed(places)
+        return take_each(ground, cache, numbers, closed, places)
 
     @entry_point
     def over_agents(
@@ -319,7 +392,8 @@ def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool
         The gang's row must be up to date. With `partly` and one domain, `places` says what it holds of the gang.
         """
         _ = made_of
-        ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
+        ground, cache = ground_of(*arrays[:4]), cache_of(*arrays[4:])
+        closed, places = borrowed(closed), borrowed(places)
         used = np.zeros(cache.held.shape[1], np.bool_)
         if not nearest(ground, cache, shape, partly, members, starts, closed, used, places):
             return False
@@ -331,10 +405,11 @@ def _entry_points(made_of: str) -> tuple[Callable[..., bool], Callable[..., bool
     def take_places(shape: int, arrays: Arrays, places: Ints) -> None:
         """Take places that were found in another way."""
         _ = made_of
-        ground, cache = ground_of(*arrays[:4]), Cache(*arrays[4:])
+        ground, cache = ground_of(*arrays[:4]), cache_of(*arrays[4:])
+        places = borrowed(places)
         commit(ground, cache, requests_of(cache, shape), places)
 
-    return on_one_agent, over_agents, take_places
+    return on_one_agent, each_on_one_agent, over_agents, take_places
 
 
-on_one_agent, over_agents, take_places = _entry_points(revision())
+on_one_agent, each_on_one_agent, over_agents, take_places = _entry_points(revision())

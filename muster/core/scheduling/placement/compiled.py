@@ -2,18 +2,45 @@
 
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
+from numba.extending import intrinsic
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Array = TypeVar("Array", Ints, Floats, Flags)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _parts = sha256()
+
+
+class _Borrowed(Protocol):
+    def __call__(self, array: Array, /) -> Array: ...
+
+
+def _uncounted(_context: Any, array: Any) -> Any:  # noqa: ANN401 - numba's own, without types
+    def generated(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401 - the same
+        value = context.make_array(signature.return_type)(context, builder, arguments[0])
+        value.meminfo = value.meminfo.type(None)
+        value.parent = value.parent.type(None)
+        return value._getvalue()  # noqa: SLF001
+
+    return array(array), generated
+
+
+borrowed: _Borrowed = cast("_Borrowed", intrinsic(_uncounted))
+"""Return the array without a count of its references, in compiled functions.
+
+That is safe for arguments of an entry point: the tuple that Python passes keeps them until the call returns, and the
+compiled code keeps none of them beyond that. An array that compiled code makes itself must not be borrowed.
+
+Otherwise compiled functions count the references of each array that they pass on, by atomic operations: that costs
+more than most of their work.
+"""
 
 
 def part(function: Function) -> Function:

@@ -33,7 +33,7 @@ from muster.core.scheduling.placement.columns import (
     UNIT,
     WEIGHT,
 )
-from muster.core.scheduling.placement.compiled import Flags, Floats, Ints, part
+from muster.core.scheduling.placement.compiled import Flags, Floats, Ints, borrowed, part
 
 MILLIONTHS: Final = 1e6
 
@@ -55,10 +55,10 @@ class Ground(NamedTuple):
 def ground_of(free: Ints, fixed: Ints, weights: Floats, mix: Floats) -> Ground:
     width = free.shape[1] - FIRST_GPU
     return Ground(
-        free,
-        fixed,
-        weights,
-        mix,
+        borrowed(free),
+        borrowed(fixed),
+        borrowed(weights),
+        borrowed(mix),
         np.empty(width, np.int64),
         np.empty(width, np.bool_),
         np.empty((width, 4), np.int64),

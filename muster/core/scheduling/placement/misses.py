@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from muster.core.scheduling.placement.columns import (
     UNIT,
 )
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
-from muster.core.scheduling.placement.gang import Gang, demanding_first
+from muster.core.scheduling.placement.gang import Constraint, Gang, demanding_first
 from muster.core.scheduling.placement.hardware import Hardware
 from muster.core.values.slots import SLOT_NAMES, Slots, total
 
@@ -37,6 +38,7 @@ RESERVED = "reserved"
 NO_OVERLAY = "without overlay"
 OTHER_MODEL = "GPU model"
 
+_FGPU, _GPU = SLOT_NAMES.index("fgpu"), SLOT_NAMES.index("gpu")
 # The number of agents that are checked GPU by GPU: those that come closest in total.
 _MOST_LOOKED_AT = 16
 
@@ -60,67 +62,104 @@ class Misses:
     held: int = 0
 
 
-def misses(
-    hardware: Hardware,
-    free: Ints,
-    gang: Gang,
-    shut: Mapping[str, str],
-    closed: Flags,
-    places: Sequence[Sequence[int]],
-    *,
-    beyond: bool,
-) -> Misses:
-    """Return why a gang finds no place; `places` by rank (as in `columns`) are those of as much of it as fits.
+class Shortages:
+    """What the agents of a group are short of. What gangs have in common is worked out once: until `changed`."""
 
-    With `beyond`, an agent is near however little it has in all.
-    """
-    considered, filtered = _considered(hardware, gang, shut, closed)
-    if not considered.any():
-        return Misses(0, filtered)
-    lying = {rank: place for rank, place in enumerate(places) if place[AGENT] != NOWHERE}
-    left_over = [slots for rank, slots in enumerate(gang.slots) if rank not in lying]
-    serves = hardware.gpus_that_serve(gang.constraint)
-    if lying:
-        free = _beside(free, gang, lying)
-    lacking, _ = _lacking(hardware, free, serves, _least(left_over) if gang.spread else total(left_over))
-    short = (lacking[considered] > 0).sum(axis=0)
-    exhausted = {name: int(count) for name, count in zip(SLOT_NAMES, short, strict=True) if count}
-    near = considered & _in_rack(hardware, gang, lying)
-    nearest = _nearest(hardware, free, serves, gang, left_over, lying, near, beyond=beyond)
-    return Misses(int(considered.sum()), filtered, exhausted, nearest, len(lying))
+    def __init__(self, hardware: Hardware, shut: Mapping[str, str]) -> None:
+        """Take the agents, and why which of them take nothing."""
+        self._hardware = hardware
+        self._shut = shut
+        self._considered: dict[tuple[object, ...], tuple[Flags, dict[str, int]]] = {}
+        self._supplies: dict[Constraint, _Supply] = {}
+        self._supplies_when_empty: dict[Constraint, _Supply] = {}
 
+    def changed(self) -> None:
+        """Forget what agents have free."""
+        self._supplies.clear()
 
-def _nearest(
-    hardware: Hardware,
-    free: Ints,
-    serves: Flags,
-    gang: Gang,
-    left_over: Sequence[Slots],
-    lying: Mapping[int, Sequence[int]],
-    considered: Flags,
-    *,
-    beyond: bool,
-) -> NearestMiss | None:
-    lacking, capacity = _lacking(hardware, free, serves, total(left_over))
-    distance: Floats = (lacking / np.maximum(1, capacity)).sum(axis=1)
-    if not beyond:
-        never, _ = _lacking(hardware, hardware.empty(), serves, total(left_over))
-        too_large = hardware.fixed[:, MOST_CPU] < max(slots.cpu for slots in left_over)
-        considered = considered & ~never.any(axis=1) & ~too_large
-    distance = np.where(considered, distance, np.inf)
-    best: tuple[float, NearestMiss] | None = None
-    for agent in np.argsort(distance, kind="stable")[:_MOST_LOOKED_AT].tolist():
-        if not considered[agent]:
-            break
-        here = [slots for rank, slots in enumerate(gang.slots) if lying.get(rank, (NOWHERE,))[AGENT] == agent]
-        if not beyond and _lacks(hardware, hardware.empty()[agent], serves, agent, [*here, *left_over]):
-            continue
-        missing = _lacks(hardware, free[agent], serves, agent, left_over)
-        has = dict(zip(SLOT_NAMES, capacity[agent].tolist(), strict=True))
-        away = sum(amount / max(1, has[name]) for name, amount in missing.items())
-        if best is None or away < best[0]:
-            best = away, NearestMiss(hardware.agents[agent].id, missing)
-    return best[1] if best else None
+    def misses(
+        self,
+        free: Ints,
+        gang: Gang,
+        closed: frozenset[str],
+        closed_flags: Flags,
+        places: Sequence[Sequence[int]],
+        *,
+        beyond: bool,
+    ) -> Misses:
+        """Return why a gang finds no place; `places` by rank (as in `columns`) are those of as much of it as fits.
+
+        With `beyond`, an agent is near however little it has in all.
+        """
+        hardware = self._hardware
+        considered, filtered = self._open_to(gang, closed, closed_flags)
+        if not considered.any():
+            return Misses(0, filtered)
+        lying = {rank: place for rank, place in enumerate(places) if place[AGENT] != NOWHERE}
+        left_over = [slots for rank, slots in enumerate(gang.slots) if rank not in lying]
+        if lying:
+            free = _beside(free, gang, lying)
+            supply = _Supply.of(hardware, free, hardware.gpus_that_serve(gang.constraint))
+        else:
+            supply = self._supply(self._supplies, free, gang.constraint)
+        short = np.count_nonzero(supply.lacking(_least(left_over) if gang.spread else total(left_over))[considered], 0)
+        exhausted = {name: int(count) for name, count in zip(SLOT_NAMES, short, strict=True) if count}
+        near = considered & _in_rack(hardware, gang, lying)
+        nearest = self._nearest(free, supply, gang, left_over, lying, near, beyond=beyond)
+        return Misses(int(considered.sum()), filtered, exhausted, nearest, len(lying))
+
+    def _nearest(
+        self,
+        free: Ints,
+        supply: "_Supply",
+        gang: Gang,
+        left_over: Sequence[Slots],
+        lying: Mapping[int, Sequence[int]],
+        considered: Flags,
+        *,
+        beyond: bool,
+    ) -> NearestMiss | None:
+        hardware, request, serves = self._hardware, total(left_over), supply.serves
+        distance: Floats = (supply.lacking(request) / supply.at_least_one).sum(axis=1)
+        if not beyond:
+            when_empty = self._supply(self._supplies_when_empty, self._empty, gang.constraint)
+            too_large = hardware.fixed[:, MOST_CPU] < max(slots.cpu for slots in left_over)
+            considered = considered & ~when_empty.lacking(request).any(axis=1) & ~too_large
+        distance[~considered] = np.inf
+        best: tuple[float, NearestMiss] | None = None
+        for _ in range(_MOST_LOOKED_AT):
+            agent = int(distance.argmin())
+            # GPU by GPU, no agent lacks less than in total.
+            if distance[agent] >= (best[0] if best else np.inf):
+                break
+            distance[agent] = np.inf
+            here = [slots for rank, slots in enumerate(gang.slots) if lying.get(rank, (NOWHERE,))[AGENT] == agent]
+            if not beyond and _lacks(hardware, self._empty[agent], serves, agent, [*here, *left_over]):
+                continue
+            missing = _lacks(hardware, free[agent], serves, agent, left_over)
+            has = dict(zip(SLOT_NAMES, supply.most[agent].tolist(), strict=True))
+            away = sum(amount / max(1, has[name]) for name, amount in missing.items())
+            if best is None or away < best[0]:
+                best = away, NearestMiss(hardware.agents[agent].id, missing)
+        return best[1] if best else None
+
+    @cached_property
+    def _empty(self) -> Ints:
+        return self._hardware.empty()
+
+    def _supply(self, known: dict[Constraint, "_Supply"], free: Ints, constraint: Constraint) -> "_Supply":
+        supply = known.get(constraint)
+        if supply is None:
+            serves = self._hardware.gpus_that_serve(constraint)
+            supply = known[constraint] = _Supply.of(self._hardware, free, serves)
+        return supply
+
+    def _open_to(self, gang: Gang, closed: frozenset[str], closed_flags: Flags) -> tuple[Flags, dict[str, int]]:
+        asks_for_gpus = any(slots.gpu or slots.fgpu for slots in gang.slots)
+        key = gang.constraint, asks_for_gpus, gang.spread, closed
+        if key not in self._considered:
+            self._considered[key] = _considered(self._hardware, gang, self._shut, closed_flags)
+        return self._considered[key]
 
 
 def _lacks(hardware: Hardware, free: Ints, serves: Flags, agent: int, kernels: Sequence[Slots]) -> dict[str, int]:
@@ -220,25 +259,53 @@ def _least(kernels: Sequence[Slots]) -> Slots:
     return Slots(**{name: min(getattr(slots, name) for slots in kernels) for name in SLOT_NAMES})
 
 
-def _lacking(hardware: Hardware, free: Ints, serves: Flags, request: Slots) -> tuple[Ints, Ints]:
-    """Return the amounts (agents, slots) that agents have too little for the request in total, and that they have.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Supply:
+    """What agents have, and have free, as (agents, slots); `serves` says which GPUs count.
 
-    Whole GPUs and shares come from one pool: what is handed over whole gives no shares.
+    Whole GPUs and shares come from one pool: what is handed over whole gives no shares. `uncut` counts the whole ones
+    that give none anyway.
     """
-    gpus, capacity, cuts = np.maximum(0, free[:, FIRST_GPU:]), hardware.block(CAPACITY), hardware.block(CUT)
-    cut, whole = serves & (cuts != UNCUT), serves & (cuts != EXCLUSIVE)
-    empty = (whole & (gpus == capacity)).sum(axis=1)
-    shares = np.where(cut, gpus, 0).sum(axis=1)
-    units = np.where(hardware.fixed[:, UNIT] < NO_UNIT, hardware.fixed[:, UNIT], 0)
-    uncut = (whole & ~cut & (gpus == capacity)).sum(axis=1)
-    shares = shares - units * np.clip(np.minimum(request.gpu, empty) - uncut, 0, None)
-    have = {"cpu": np.maximum(0, free[:, CPU]), "mem": np.maximum(0, free[:, MEM]), "fgpu": shares, "gpu": empty}
-    most = {
-        "cpu": hardware.fixed[:, CPU_CAPACITY],
-        "mem": hardware.fixed[:, MEM_CAPACITY],
-        "fgpu": np.where(cut, capacity, 0).sum(axis=1),
-        "gpu": whole.sum(axis=1),
-    }
-    wanted = np.array([getattr(request, name) for name in SLOT_NAMES])
-    amounts = np.stack([have[name] for name in SLOT_NAMES], axis=1)
-    return np.maximum(0, wanted - amounts), np.stack([most[name] for name in SLOT_NAMES], axis=1)
+
+    serves: Flags
+    have: Ints
+    most: Ints
+    at_least_one: Floats
+    uncut: Ints
+    units: Ints
+
+    @classmethod
+    def of(cls, hardware: Hardware, free: Ints, serves: Flags) -> "_Supply":
+        gpus, capacity, cuts = np.maximum(0, free[:, FIRST_GPU:]), hardware.block(CAPACITY), hardware.block(CUT)
+        cut, whole = serves & (cuts != UNCUT), serves & (cuts != EXCLUSIVE)
+        empty = whole & (gpus == capacity)
+        have = {
+            "cpu": np.maximum(0, free[:, CPU]),
+            "mem": np.maximum(0, free[:, MEM]),
+            "fgpu": np.where(cut, gpus, 0).sum(axis=1),
+            "gpu": empty.sum(axis=1),
+        }
+        most = {
+            "cpu": hardware.fixed[:, CPU_CAPACITY],
+            "mem": hardware.fixed[:, MEM_CAPACITY],
+            "fgpu": np.where(cut, capacity, 0).sum(axis=1),
+            "gpu": whole.sum(axis=1),
+        }
+        in_all = np.stack([most[name] for name in SLOT_NAMES], axis=1)
+        return cls(
+            serves,
+            np.stack([have[name] for name in SLOT_NAMES], axis=1),
+            in_all,
+            np.maximum(1, in_all).astype(np.float64),
+            (empty & ~cut).sum(axis=1),
+            np.where(hardware.fixed[:, UNIT] < NO_UNIT, hardware.fixed[:, UNIT], 0),
+        )
+
+    def lacking(self, request: Slots) -> Ints:
+        """Return the amounts (agents, slots) that agents have too little for the request in total."""
+        have = self.have
+        if request.gpu:
+            have = have.copy()
+            handed_over = np.minimum(request.gpu, have[:, _GPU])
+            have[:, _FGPU] -= self.units * np.clip(handed_over - self.uncut, 0, None)
+        return np.maximum(0, np.array([getattr(request, name) for name in SLOT_NAMES]) - have)

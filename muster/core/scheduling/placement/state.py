@@ -4,7 +4,7 @@ The same input gives the same plan: agents stand in the order of their ids, and 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final, Protocol, Self
 
 import numpy as np
@@ -19,7 +19,7 @@ from muster.core.scheduling.placement.corner import cornered, has_corners
 from muster.core.scheduling.placement.gang import Gang, Typical
 from muster.core.scheduling.placement.hardware import Domain, Hardware, scarcest_first
 from muster.core.scheduling.placement.memory import SCARCEST, Memory
-from muster.core.scheduling.placement.misses import Misses, misses
+from muster.core.scheduling.placement.misses import Misses, Shortages
 from muster.core.scheduling.placement.search import arrangement, enough_in_total
 from muster.core.scheduling.placement.weights import typical_array, weight_array
 from muster.core.values.slots import Slots, total
@@ -67,6 +67,7 @@ class PlacementState:
         self._steps_left = _STEPS_OF_A_STATE
         self._share_steps_left = _SHARE_STEPS_OF_A_STATE
         self._failed: set[tuple[Gang, frozenset[str]]] = set()
+        self._shortages = Shortages(hardware, shut)
         self._misses: dict[tuple[Gang, frozenset[str], bool], Misses] = {}
         self._closed: dict[frozenset[str], Flags] = {_NOBODY: _ALL_OPEN}
         self._allocations: dict[tuple[int, ...], Allocation] = {} if allocations is None else allocations
@@ -130,14 +131,37 @@ class PlacementState:
         """
         if not self._find(gang, closed, takes=True):
             return None
-        self._misses.clear()
+        self._changed()
         places = self._places[: len(gang.slots)].tolist()
         return tuple([self._allocations.get(key := _key(place)) or self._allocation(key) for place in places])
+
+    def place_each(self, gangs: Sequence[Gang]) -> list[tuple[Allocation, ...]]:
+        """Take capacity on one agent for each gang in turn, up to one that none holds; return what they were given.
+
+        Those that are given something get what `place` would give them one after the other, in one compiled call.
+        """
+        numbers: dict[int, int] = {}
+        for gang in gangs:
+            if id(gang) not in numbers:
+                numbers[id(gang)] = self._number(gang)
+        counts = [len(gang.slots) for gang in gangs]
+        places = np.zeros((sum(counts), self._places.shape[1]), dtype=np.int64)
+        in_order = np.array([numbers[id(gang)] for gang in gangs], dtype=np.int64)
+        taken = choose.each_on_one_agent(in_order, self._arrays, _ALL_OPEN, places)
+        if taken:
+            self._changed()
+        get = self._allocations.get
+        rows = iter(places[: sum(counts[:taken])].tolist())
+        given = [get(key := _key(row)) or self._allocation(key) for row in rows]
+        if len(given) == taken:
+            return [(each,) for each in given]
+        ends = list(accumulate(counts[:taken]))
+        return [tuple(given[end - count : end]) for end, count in zip(ends, counts, strict=False)]
 
     def take_as(self, other: Self, gang: Gang) -> None:
         """Take the places that `place` of the other, of the same agents, found last; the gang has to be that one."""
         choose.take_places(self._number(gang), self._arrays, other._places)
-        self._misses.clear()
+        self._changed()
 
     def fits(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
         """Return whether `place` would find capacity."""
@@ -185,12 +209,12 @@ class PlacementState:
     def take(self, kernels: Iterable[Holder]) -> None:
         """Take what committed kernels use, even where that is more than there is."""
         self._move(kernels, -1)
-        self._misses.clear()
+        self._changed()
 
     def release(self, kernels: Iterable[Holder]) -> None:
         """Give back what `take` or `place` took."""
         self._move(kernels, 1)
-        self._misses.clear()
+        self._changed()
         self._failed.clear()
 
     def emptied(self) -> Self:
@@ -250,9 +274,15 @@ class PlacementState:
         if found is None:
             flags = self._flags(closed)
             lying = self._partly(gang, flags) if gang.spread else [[columns.NOWHERE]] * len(gang.slots)
-            found = misses(self._hardware, self._free, gang, self._shut, flags, lying, beyond=beyond)
+            found = self._shortages.misses(self._free, gang, closed, flags, lying, beyond=beyond)
             self._misses[key] = found
         return found
+
+    def _changed(self) -> None:
+        """Forget what was found out about misses."""
+        if self._misses:
+            self._misses.clear()
+            self._shortages.changed()
 
     def _partly(self, gang: Gang, closed: Flags) -> list[list[int]]:
         """Return the places by rank of the largest part of the gang that agents hold together; NOWHERE for the rest."""

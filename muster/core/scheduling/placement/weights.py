@@ -10,11 +10,19 @@ from muster.core.scheduling.placement.columns import NO_UNIT, UNIT
 from muster.core.scheduling.placement.compiled import Floats
 from muster.core.scheduling.placement.gang import Constraint, Typical
 from muster.core.scheduling.placement.hardware import Hardware
+from muster.core.values.slots import Slots
 
 
 def typical_array(mix: Sequence[Typical], hardware: Hardware) -> Floats:
-    """Return the typical requests as (typical requests, columns); weights sum up to 1."""
+    """Return the typical requests as (typical requests, columns); weights sum up to 1.
+
+    Those without a GPU can use none of what is free, and stand together as one that asks for nothing.
+    """
     every = sum(request.weight for request in mix) or 1.0
+    others = sum(request.weight for request in mix if not (request.slots.gpu or request.slots.fgpu))
+    mix = [request for request in mix if request.slots.gpu or request.slots.fgpu]
+    if others:
+        mix.append(Typical(Slots(), weight=others))
     rows = [
         [
             request.slots.cpu,

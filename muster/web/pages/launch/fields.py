@@ -85,7 +85,11 @@ START = (
 FILES = (
     FormField("workdir", "Working directory"),
     FormField("input", "Input", Kind.LONG),
-    FormField("output", "Output file", hint="file in a folder that gets the command's output too, such as logs/%x.log"),
+    FormField(
+        "output",
+        "Output file",
+        hint="file in a folder that also gets the command's output, such as logs/%x.log; %x is the session's name",
+    ),
     FormField("error", "File of standard error", hint="part of the output file if empty"),
 )
 PUBLISH = FormField(
@@ -118,12 +122,14 @@ ADVANCED = (
         hint="with “agent”, LOCAL_RANK counts the containers on one agent; with “kernel”, it is 0 in each",
     ),
     FormField("tasks", "Tasks", hint="processes that muster-run and srun start, over all containers"),
-    FormField("tasks_per_kernel", "Tasks of each", hint="the same, in each container, however many there are"),
+    FormField(
+        "tasks_per_kernel", "Tasks of each container", hint="processes that muster-run and srun start in each container"
+    ),
     FormField("slurm_env", "Slurm's variables", Kind.CHECK, hint="SLURM_JOB_ID, SLURM_PROCID and the others, and srun"),
     FormField(
         "fgpu_limit",
         "fGPU limit",
-        hint="the most fGPU units that each container computes with while others leave time; a whole GPU if empty",
+        hint="most fGPU units that a container may use while others leave the GPU idle; a whole GPU if empty",
     ),
     FormField("best_effort", "Best effort", Kind.CHECK, hint="it computes only while no other session needs that GPU"),
     FormField(
@@ -141,7 +147,7 @@ ADVANCED = (
     FormField(
         "signal",
         "Signal before the end",
-        hint="what the command gets before we end it, such as USR1@120: two minutes before",
+        hint="signal that the command gets before the session ends; USR1@120 is sent 120 seconds before",
     ),
     FormField("idle_timeout", "Idle timeout"),
     FormField("no_idle_check", "No idle check", Kind.CHECK),

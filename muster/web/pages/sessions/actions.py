@@ -21,9 +21,9 @@ Simple = Literal[Action.TERMINATE, Action.CANCEL, Action.RESTART, Action.HOLD, A
 Text = Annotated[str, Form(max_length=1000)]
 _DIALOGS = "session_dialogs.html"
 _OUTCOMES: Mapping[str, str] = {
-    Action.TERMINATE: "ends",
+    Action.TERMINATE: "is ending",
     Action.CANCEL: "is cancelled",
-    Action.RESTART: "restarts",
+    Action.RESTART: "is restarting",
     Action.HOLD: "is held",
     Action.RELEASE: "is released",
 }

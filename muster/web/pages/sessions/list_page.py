@@ -1,5 +1,6 @@
 """`/sessions`: the list of sessions; terminate, hold and release several at once."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
@@ -87,19 +88,23 @@ def sessions(
     request = ListPageRequest(
         PAGE_LENGTH, sort.removeprefix("-"), descending=sort.startswith("-"), offset=(page - 1) * PAGE_LENGTH
     )
-    found = viewer.backend.page(query.filter(), request, None)
-    return viewer.page(
-        "sessions.html",
-        query=query,
-        found=found,
-        page=page,
-        pages=min(MAX_PAGES, -(-found.total // PAGE_LENGTH)),
-        selected=frozenset(selected),
-        states=tuple(SessionState),
-        groups=viewer.backend.resources.group_names(),
+
+    def shown() -> Mapping[str, object]:
+        found = viewer.backend.page(query.filter(), request, None)
         # The filter is no part of what is refreshed.
-        words=None if is_htmx(viewer.connection) else viewer.backend.recent_words(),
-    )
+        has_filter = not is_htmx(viewer.connection)
+        return {
+            "query": query,
+            "found": found,
+            "page": page,
+            "pages": min(MAX_PAGES, -(-found.total // PAGE_LENGTH)),
+            "selected": frozenset(selected),
+            "states": tuple(SessionState),
+            "groups": viewer.backend.resources.group_names() if has_filter else (),
+            "words": viewer.backend.recent_words() if has_filter else None,
+        }
+
+    return viewer.shared_page("sessions.html", shown)
 
 
 @router.post("/change")
@@ -124,8 +129,8 @@ def _change(backend: LocalBackend, action: str, references: list[str]) -> list[S
 
 
 def _announcement(action: str, changed: list[SessionView]) -> str:
-    past = {"terminate": "ends", "hold": "is held", "release": "is released"}[action]
+    past = {"terminate": "is ending", "hold": "is held", "release": "is released"}[action]
     if len(changed) == 1:
         return f"{changed[0].name} {past}"
-    several = {"terminate": "end", "hold": "are held", "release": "are released"}[action]
+    several = {"terminate": "are ending", "hold": "are held", "release": "are released"}[action]
     return f"{len(changed)} sessions {several}"

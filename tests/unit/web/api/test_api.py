@@ -40,10 +40,10 @@ def test_a_session_is_submitted_shown_listed_and_ended(caller):
 def test_a_wrong_spec_gets_all_its_errors_in_the_words_of_the_command_line(caller):
     answer = caller("ada").post(SESSIONS, json={"cpu": "much", "cluster_sise": 3})
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
-    told = answer.json()
-    assert told["type"] == "urn:muster:spec"
-    assert {error["field"] for error in told["errors"]} == {"cpu", "cluster_sise"}
-    assert "cluster_sise: there is no such field; did you mean cluster_size?" in told["detail"].splitlines()
+    refusal = answer.json()
+    assert refusal["type"] == "urn:muster:spec"
+    assert {error["field"] for error in refusal["errors"]} == {"cpu", "cluster_sise"}
+    assert "cluster_sise: there is no such field; did you mean cluster_size?" in refusal["detail"].splitlines()
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'{"name": NaN}', b'{"name": "\\ud800"}', b"[" * 100_000, b"\xff"])
@@ -112,8 +112,8 @@ def test_an_idempotency_key_submits_once(caller):
 
 def test_a_dry_run_queues_nothing(caller, service):
     ada = caller("ada")
-    told = ada.post(f"{SESSIONS}/dry-run", json=SMALL).json()
-    assert (told["items"][0]["starts_now"], told["items"][0]["wait"]["code"]) == (False, "no-agents")
+    dry_run = ada.post(f"{SESSIONS}/dry-run", json=SMALL).json()
+    assert (dry_run["items"][0]["starts_now"], dry_run["items"][0]["wait"]["code"]) == (False, "no-agents")
     service.store.save_agents([make_agent("a1")])
     assert ada.post(f"{SESSIONS}/dry-run", json=SMALL).json()["items"][0]["kernels"][0]["agent"] == "a1"
     assert ada.get(SESSIONS).json()["total"] == 0

@@ -2,6 +2,7 @@
 
 import pytest
 
+from muster.core.model.token import Scope
 from muster.core.spec.session_spec import SessionSpec
 from muster.web.app import make_app
 
@@ -68,6 +69,18 @@ def test_all_unknown_parameters_are_named_but_to_strangers(caller):
 def test_a_method_that_is_not_there_is_answered_with_all_that_are(caller, method, path, allowed):
     answer = caller("ada").request(method, path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
+def test_each_path_names_all_methods_of_its_operations(app, caller):
+    root = caller("root", Scope.ADMIN)
+    for path, operations in app.openapi()["paths"].items():
+        methods = {method.upper() for method in operations}
+        for method in {"GET", "PUT", "POST", "DELETE", "PATCH"} - methods:
+            answer = root.request(method, path)
+            # A path such as /sessions/hold is that of a session of this name as well.
+            allowed = set(answer.headers.get("allow", "").split(", "))
+            assert answer.status_code != 405 or methods <= allowed, (method, path)
+            assert answer.status_code == 405 or path.startswith("/api/v1/sessions/"), (method, path)
 
 
 def test_the_document_is_found_where_programs_look_for_it(caller):

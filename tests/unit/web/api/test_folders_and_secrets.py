@@ -24,7 +24,7 @@ SECRETS = "/api/v1/secrets"
 @pytest.fixture
 def asked_agents(monkeypatch):
     """Return the list of requests to agents for folders. Agent a1 answers, and far does not."""
-    asked = []
+    calls = []
 
     class Gateway:
         def __init__(self, inventory, cluster):
@@ -32,17 +32,17 @@ def asked_agents(monkeypatch):
 
         def folders(self, agent_ids, root, state, folders, on_answer):
             del root
-            asked.append((state, [folder.path for folder in folders]))
-            told = {"exists": True, "used_bytes": 5, "files": 2, "quota": None, "shared_from": None}
+            calls.append((state, [folder.path for folder in folders]))
+            measured = {"exists": True, "used_bytes": 5, "files": 2, "quota": None, "shared_from": None}
             for agent_id in agent_ids:
                 if agent_id == "far":
                     on_answer(AgentAnswer("far", problem="no route to far", reached=False))
                 else:
-                    states = [FolderState(path=folder.path, **told) for folder in folders]
+                    states = [FolderState(path=folder.path, **measured) for folder in folders]
                     on_answer(AgentAnswer(agent_id, folders=states))
 
     monkeypatch.setattr(folders, "AnsibleGateway", Gateway)
-    return asked
+    return calls
 
 
 @pytest.fixture
@@ -64,12 +64,13 @@ def test_a_folder_is_made_shown_listed_and_removed(caller, service, asked_agents
     ada = caller("ada")
     made = ada.post(FOLDERS, json={"name": "data", "quota_bytes": 1 << 30})
     assert made.status_code == 201, made.text
-    told = MeasuredFolderView.model_validate(made.json())
-    assert (told.owner, told.quota_bytes, told.used_bytes, told.problems) == ("ada", 1 << 30, 5, {})
+    folder_view = MeasuredFolderView.model_validate(made.json())
+    of_folder = (folder_view.owner, folder_view.quota_bytes, folder_view.used_bytes, folder_view.problems)
+    assert of_folder == ("ada", 1 << 30, 5, {})
     assert ada.post(FOLDERS, json={"name": "data"}).json()["type"] == "urn:muster:name-taken"
     listed = ada.get(FOLDERS).json()
     assert [(one["name"], one["used_bytes"]) for one in listed["items"]] == [("data", None)]
-    assert asked_agents == [("present", [told.path])]
+    assert asked_agents == [("present", [folder_view.path])]
     assert ada.get(FOLDERS, params={"sizes": True}).json()["items"][0]["used_bytes"] == 5
     assert ada.get(f"{FOLDERS}/data").json()["files"] == 2
     assert ada.post(f"{FOLDERS}/data/quota", json={"quota_bytes": None}).json()["quota_bytes"] is None
@@ -81,7 +82,7 @@ def test_a_folder_is_made_shown_listed_and_removed(caller, service, asked_agents
         "problems": {},
     }
     assert ada.get(f"{FOLDERS}/data").status_code == 404
-    assert asked_agents[-1] == ("absent", [told.path])
+    assert asked_agents[-1] == ("absent", [folder_view.path])
 
 
 @pytest.mark.usefixtures("asked_agents")

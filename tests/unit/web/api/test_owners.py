@@ -40,12 +40,12 @@ def test_another_users_session_is_not_changed(caller, hers, action):
 @pytest.mark.parametrize("path", ["", "/dry-run"])
 def test_nothing_starts_after_a_session_that_is_not_ones_own(caller, hers, path):
     ada, root = caller("ada"), caller("root", Scope.ADMIN)
-    told = []
+    problems = []
     for reference in (hers["id"], "no-such"):
         answer = ada.post(SESSIONS + path, json={**SMALL, "after": [reference]})
         assert answer.status_code == 422
-        told.append(answer.json()["errors"][0]["problem"].replace(reference, "X"))
-    assert told[0] == told[1]
+        problems.append(answer.json()["errors"][0]["problem"].replace(reference, "X"))
+    assert problems[0] == problems[1]
     assert root.post(SESSIONS + path, json={**SMALL, "after": [hers["id"]]}).status_code in {200, 201}
 
 
@@ -55,10 +55,10 @@ def test_a_wait_names_no_other_users_session_in_any_view(caller, hers, service):
     message = "session private-work of eve is ahead"
     service.store.save_waits({mine["id"]: Wait(WaitCode.BEHIND, message, waits_for=(hers["id"],))})
     for path in ("", "/mine", "/mine/why"):
-        told = ada.get(f"{SESSIONS}{path}").text
-        assert "private-work" not in told, path
-        assert hers["id"] not in told, path
-        assert "another user's session is ahead" in told, path
+        text = ada.get(f"{SESSIONS}{path}").text
+        assert "private-work" not in text, path
+        assert hers["id"] not in text, path
+        assert "another user's session is ahead" in text, path
         assert "private-work" in root.get(f"{SESSIONS}{path}").text, path
     assert "private-work" not in ada.post(f"{SESSIONS}/hold", json={"sessions": ["mine"]}).text
     assert "private-work" not in ada.post(f"{SESSIONS}/release", json={"sessions": ["mine"]}).text

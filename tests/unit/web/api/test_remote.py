@@ -129,8 +129,8 @@ def test_folders_secrets_images_and_reports_are_shown_as_on_the_control_node(rem
     ):
         same(ada, *arguments)
     assert "ended" in ada("report", "--by", "session", "--csv").out
-    told = ada("report", "--json", "--since", "2026-01-01T00:00+00:00").json
-    assert (told["since"], told["by"]) == ("2026-01-01T00:00:00.000+00:00", ["user"])
+    report_view = ada("report", "--json", "--since", "2026-01-01T00:00+00:00").json
+    assert (report_view["since"], report_view["by"]) == ("2026-01-01T00:00:00.000+00:00", ["user"])
     assert ada("folder", "unshare", "data", "bob").out == "data is no longer shared with bob\n"
     removed = ada("folder", "rm", "data", "--yes", "--json").json
     assert removed == {
@@ -316,3 +316,22 @@ def test_users_make_and_revoke_their_own_tokens_from_elsewhere(remote, service):
     refused = ada("token", "revoke", "eves")
     assert (refused.code, refused.err) == (2, "muster: there is no token 'eves'; see `muster token ls`\n")
     assert ada("token", "create", "mine", "--user", "eve").code != 0
+
+
+def test_presets_are_saved_shown_as_session_files_and_removed_both_ways(remote, tmp_path):
+    ada = remote("ada")
+    file = tmp_path / "session.yml"
+    file.write_text("cpu: 0.5\nmem: 64M\n")
+    assert ada("preset", "set", "small", "-f", str(file)).out == "small is saved\n"
+    same(ada, "preset", "ls", "--json")
+    assert "small me" in " ".join(same(ada, "preset", "ls").out.split())
+    shown = same(ada, "preset", "show", "small")
+    assert yaml.safe_load(shown.out) == {"cpu": 0.5, "mem": "64M"}
+    file.write_text(shown.out)
+    assert "0.5 CPU, 64 MiB memory" in muster("submit", "-f", str(file), "--dry-run").out
+    assert same(ada, "preset", "show", "nosuch").code == 2
+    file.write_text("cpu: -1\n")
+    refused = same(ada, "preset", "set", "small", "-f", str(file))
+    assert (refused.code, "cpu" in refused.err) == (2, True)
+    assert ada("preset", "rm", "small").out == "small is removed\n"
+    assert muster("preset", "rm", "small").code == 2

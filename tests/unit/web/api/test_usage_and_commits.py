@@ -136,10 +136,10 @@ def engine(monkeypatch):
 
 def reached(client, state, image=IMAGE):
     deadline = time.monotonic() + 30
-    while (told := client.get(f"/api/v1/commits/{image}").json())["state"] != state:
-        assert time.monotonic() < deadline, told
+    while (commit_view := client.get(f"/api/v1/commits/{image}").json())["state"] != state:
+        assert time.monotonic() < deadline, commit_view
         time.sleep(0.01)
-    return CommitView.model_validate(told)
+    return CommitView.model_validate(commit_view)
 
 
 def begun(client, session="of-ada", **wanted):
@@ -157,10 +157,10 @@ def test_a_commit_is_begun_watched_and_found_in_the_catalog(caller, running, eng
     assert begun(ada).json()["type"] == "urn:muster:name-taken"
     assert ada.get("/api/v1/images/ada/train").status_code == 404
     engine.goes_on.set()
-    told = reached(ada, "made")
-    assert told.image.session.as_json() == {"id": session.id, "name": "of-ada", "kernel": "main1"}
+    commit_view = reached(ada, "made")
+    assert commit_view.image.session.as_json() == {"id": session.id, "name": "of-ada", "kernel": "main1"}
     (known,) = ada.get("/api/v1/images/ada/train").json()["items"]
-    assert known["committed"] == told.image.as_json()
+    assert known["committed"] == commit_view.image.as_json()
     assert known["committed"]["message"] == "with results"
 
 

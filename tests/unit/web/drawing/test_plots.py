@@ -129,6 +129,6 @@ def test_bars_are_to_scale_and_say_their_values():
 
 
 def test_numbers_of_what_is_known():
-    told = numbers([(1, 4.0), (2, None), (3, 2.0), (4, None)])
-    assert (told.now, told.mean, told.most) == (2, 3, 4)
+    figures = numbers([(1, 4.0), (2, None), (3, 2.0), (4, None)])
+    assert (figures.now, figures.mean, figures.most) == (2, 3, 4)
     assert numbers([(1, None)]).now is None

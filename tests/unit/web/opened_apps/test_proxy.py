@@ -39,10 +39,10 @@ class Opened:
         self.entered = self.browser.get(self.entrance())
 
     def entrance(self) -> str:
-        async def asked() -> str:
+        async def fetched() -> str:
             return self.server.entrance()
 
-        return self.loop.run(asked())
+        return self.loop.run(fetched())
 
     @property
     def cookie(self) -> str:
@@ -179,9 +179,9 @@ def test_the_app_gets_requests_as_on_its_own_host_and_none_of_our_cookies(opened
         "Connection": "keep-alive, X-Hop",
         "X-Hop": "1",
     }
-    told = opened.browser.get("/a%2Fb//c?q=%20[1]&r", headers=headers).json()
-    received = dict(told["headers"])
-    assert told["target"] == "/a%2Fb//c?q=%20[1]&r"
+    echoed = opened.browser.get("/a%2Fb//c?q=%20[1]&r", headers=headers).json()
+    received = dict(echoed["headers"])
+    assert echoed["target"] == "/a%2Fb//c?q=%20[1]&r"
     local = f"127.0.0.1:{opened.server.port}"
     assert received["cookie"] == "theme=dark; _xsrf=2|a"
     assert (received["host"], received["origin"], received["referer"]) == (

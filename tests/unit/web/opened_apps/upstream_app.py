@@ -53,9 +53,9 @@ class Upstream:
         del receive
         headers = [[name.decode(), value.decode("latin-1")] for name, value in scope["headers"]]
         target = scope["raw_path"].decode() + "?" + scope["query_string"].decode()
-        told = {"method": scope["method"], "target": target, "headers": headers}
+        echoed = {"method": scope["method"], "target": target, "headers": headers}
         await start(send, 200, [(b"content-type", b"application/json"), (b"x-own", b"1")])
-        await send({"type": "http.response.body", "body": json.dumps(told).encode()})
+        await send({"type": "http.response.body", "body": json.dumps(echoed).encode()})
 
     async def _slow(self, scope: Any, receive: Any, send: Any) -> None:
         """Send half an answer, and the rest when the test lets it."""
@@ -124,8 +124,8 @@ class Upstream:
                 await send({"type": "websocket.close", "code": 4321, "reason": "bye"})
                 return
             if text == "headers":
-                told = {name.decode(): value.decode() for name, value in scope["headers"]}
-                await send({"type": "websocket.send", "text": json.dumps(told)})
+                echoed = {name.decode(): value.decode() for name, value in scope["headers"]}
+                await send({"type": "websocket.send", "text": json.dumps(echoed)})
             elif text == "flood":
                 while self.sent < ENDLESS_BYTES:
                     await send({"type": "websocket.send", "bytes": _PIECE})

@@ -15,7 +15,7 @@ from muster.core.spec.session_spec import SessionSpec
 from muster.service.folders.folders import Folder
 from muster.settings import PresetSettings
 from muster.web.pages.launch.fields import BESIDE
-from tests.strategies.agents import make_agent
+from tests.strategies.agents import make_agent, reporting
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
 from tests.unit.web.api.test_api import SESSIONS, submitted
@@ -140,6 +140,15 @@ def test_the_form_warns_of_an_image_that_nobody_knows(preview):
     assert "image example.org/lab/typo:1: neither the catalog nor an agent has it" in preview(
         image="example.org/lab/typo:1"
     )
+
+
+def test_the_form_says_at_once_that_a_folder_is_not_there(preview, service):
+    service.store.save_agents([reporting(make_agent("a1"), directories=["shared"])])
+    text = preview(mount_folder=["nosuch"], mount_target=[""])
+    said = "there is no folder 'nosuch'; make it, or name another"
+    assert element(text, "problem-mounts").endswith(said)
+    assert 'data-kind="wrong"' in text
+    assert 'data-kind="starts"' in preview(mount_folder=["shared"], mount_target=[""])
 
 
 @pytest.mark.usefixtures("agents")

@@ -42,7 +42,7 @@ def ended(service) -> str:
 @pytest.fixture
 def engine(monkeypatch):
     """Let the engine's log go on until it is stopped. Yields the noted requests."""
-    asked, stop, opened = [], threading.Event(), threading.Event()
+    requests, stop, opened = [], threading.Event(), threading.Event()
 
     class Pieces:
         def __iter__(self):
@@ -56,12 +56,12 @@ def engine(monkeypatch):
     @contextmanager
     def log(self, reference, kernel, wanted):
         self.find(reference)
-        asked.append((kernel, wanted))
+        requests.append((kernel, wanted))
         opened.set()
         yield Pieces()
 
     monkeypatch.setattr(LocalBackend, "log", log)
-    yield asked, stop, opened
+    yield requests, stop, opened
     stop.set()
 
 
@@ -103,7 +103,7 @@ def test_the_text_and_the_file(browser):
 
 
 def test_a_file_is_named_after_the_app_and_after_nothing_that_was_made_up(browser, train, engine):
-    asked, stop, _ = engine
+    requests, stop, _ = engine
     stop.set()
     ada = browser("ada")
     names = {}
@@ -112,7 +112,7 @@ def test_a_file_is_named_after_the_app_and_after_nothing_that_was_made_up(browse
         names[app] = file.headers["content-disposition"]
     assert names["board"] == 'attachment; filename="train-board.log"'
     assert names['x";evil'] == 'attachment; filename="train-main1.log"'
-    assert [wanted.follow for _, wanted in asked] == [False, False]
+    assert [wanted.follow for _, wanted in requests] == [False, False]
 
 
 @pytest.mark.parametrize("path", ["log-dialog", "log", "log?download=1"])
@@ -135,9 +135,9 @@ def test_an_error_is_a_line_for_the_script_and_a_page_for_a_person(browser, monk
 
     monkeypatch.setattr(LocalBackend, "log", log)
     ada = browser("ada")
-    told = ada.get(f"{KERNELS}/main1/log")
-    assert (told.status_code, told.text) == (503, "agent a1 <does not answer>")
-    assert told.headers["content-type"] == "text/plain; charset=utf-8"
+    log_answer = ada.get(f"{KERNELS}/main1/log")
+    assert (log_answer.status_code, log_answer.text) == (503, "agent a1 <does not answer>")
+    assert log_answer.headers["content-type"] == "text/plain; charset=utf-8"
     page = ada.get(f"{KERNELS}/main1/log?download=1")
     assert page.status_code == 503
     assert "agent a1 &lt;does not answer&gt;" in page.text
@@ -148,7 +148,7 @@ def test_an_error_is_a_line_for_the_script_and_a_page_for_a_person(browser, monk
 @pytest.mark.parametrize("ends", ["its token", "the sign-in"])
 def test_a_log_stream_ends_when_its_reader_may_no_longer_read(browser, service, engine, monkeypatch, ends):
     monkeypatch.setattr(log_stream, "CHECK_S", 0.05)
-    asked, stop, opened = engine
+    requests, stop, opened = engine
     ada = browser("ada", name="mine")
     end = {
         "its token": lambda: service.store.tokens.remove("mine"),
@@ -160,7 +160,7 @@ def test_a_log_stream_ends_when_its_reader_may_no_longer_read(browser, service, 
     assert ada.get(f"{KERNELS}/sub1/log?follow=true").text.startswith("first\n")
     revoking.join()
     assert stop.is_set()
-    assert [(kernel, wanted.follow) for kernel, wanted in asked] == [("sub1", True)]
+    assert [(kernel, wanted.follow) for kernel, wanted in requests] == [("sub1", True)]
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class Reader:
 @pytest.mark.usefixtures("train", "engine")
 def test_the_number_of_logs_read_at_once_is_limited(browser, app):
     app.state.log_streams |= {Reader(str(number)) for number in range(log_stream.MAX_STREAMS)}
-    told = browser("ada").get(f"{KERNELS}/main1/log")
-    assert (told.status_code, told.text) == (429, "200 logs are open; try again later")
+    log_answer = browser("ada").get(f"{KERNELS}/main1/log")
+    assert (log_answer.status_code, log_answer.text) == (429, "200 logs are open; try again later")
     app.state.log_streams.clear()
 
 

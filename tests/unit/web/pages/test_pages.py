@@ -170,7 +170,7 @@ def test_several_are_ended_at_once_or_none(browser, caller, service):
     assert refused.headers["hx-retarget"] == "#problem"
     assert ada.get(SESSIONS).json()["total"] == 2
     done = page.post("/sessions/change", data={"action": "terminate", "selected": mine}, headers=htmx)
-    assert done.headers["hx-trigger"] == '{"muster:announce": "2 sessions end"}'
+    assert done.headers["hx-trigger"] == '{"muster:announce": "2 sessions are ending"}'
     assert ada.get(SESSIONS).json()["total"] == 0
     assert eve.get(SESSIONS).json()["total"] == 1
     audit = (service.settings.state_dir / "audit.log").read_text()

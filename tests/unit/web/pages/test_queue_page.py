@@ -39,16 +39,16 @@ def test_sessions_stand_in_the_order_in_which_they_are_tried_with_their_reasons(
     submitted(ada, name="kept", cpu=1, hold=True)
     submitted(ada, name="gang", cpu=1, cluster_size=4)
     text = browser("ada", name="page").get("/queue").text
-    told = rows(text)
-    assert next(iter(told)) == "high"
-    assert "next" in told["high"]
-    assert "starts in the next pass" in told["high"]
-    assert "held" in told["kept"]
-    assert "unknown: not before it is released" in told["kept"]
-    assert "never fits" in told["too-large"]
-    assert "never, as it is" in told["too-large"]
-    assert "4 containers, together" in told["gang"]
-    places = [int(found[1]) for row in told.values() if (found := re.search(r"(\d+) of 4", row))]
+    by_name = rows(text)
+    assert next(iter(by_name)) == "high"
+    assert "next" in by_name["high"]
+    assert "starts in the next pass" in by_name["high"]
+    assert "held" in by_name["kept"]
+    assert "unknown: not before it is released" in by_name["kept"]
+    assert "never fits" in by_name["too-large"]
+    assert "never, as it is" in by_name["too-large"]
+    assert "4 containers, together" in by_name["gang"]
+    places = [int(found[1]) for row in by_name.values() if (found := re.search(r"(\d+) of 4", row))]
     assert places == sorted(places)
     assert places
     assert "4 sessions wait: 1 held, 1 that can never start; 1 about to start." in text
@@ -60,9 +60,9 @@ def test_an_estimate_is_shown_if_the_scheduler_knows_it(browser, caller):
     submitted(ada, name="first", cpu=6, time_limit="1h")
     submitted(ada, name="second", cpu=6)
     submitted(ada, name="third", cpu=6)
-    told = rows(browser("ada", name="page").get("/queue").text)
-    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC \(in (1h|59m\d*s?)\)", told["second"]), told
-    assert "unknown: " in told["third"]
+    by_name = rows(browser("ada", name="page").get("/queue").text)
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC \(in (1h|59m\d*s?)\)", by_name["second"]), by_name
+    assert "unknown: " in by_name["third"]
 
 
 @pytest.mark.usefixtures("agent")
@@ -172,10 +172,10 @@ def test_what_is_alike_is_one_row_that_opens_and_is_changed_as_a_whole(browser, 
     submitted(eve, name="eves", cpu=80)
     page = browser("ada", name="page")
     text = page.get("/queue").text
-    told = rows(text)
-    assert set(told) == {"sweep-0 … sweep-2", "other"}
-    assert "1 to 3 of 5" in told["sweep-0 … sweep-2"]
-    assert "3 sessions" in told["sweep-0 … sweep-2"]
+    by_name = rows(text)
+    assert set(by_name) == {"sweep-0 … sweep-2", "other"}
+    assert "1 to 3 of 5" in by_name["sweep-0 … sweep-2"]
+    assert "3 sessions" in by_name["sweep-0 … sweep-2"]
     (value,) = re.findall(r'value="(row:[^"]+)"', text)
     assert f'value="{value}" checked' in page.get("/queue", params={"selected": value}).text
     opened = html.unescape(re.search(r'href="(/queue\?group=default&amp;within=[^"]+)"', text)[1])

@@ -13,7 +13,7 @@ from muster.core.model.agent_sample import AgentSample, Amount
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.model.token import Scope
 from tests.simulated_hosts import host_of
-from tests.strategies.agents import make_agent, observed
+from tests.strategies.agents import make_agent, observed, reporting
 from tests.strategies.sessions import make_session, placed_on
 
 NASTY = '"><script>alert(1)</script>'
@@ -114,6 +114,16 @@ def test_agents_in_trouble_come_first_and_say_why(service, browser):
     assert "no answer for 2d" in plain(text)
     assert "DRAINED" in text
     assert "2 ALIVE, 1 LOST; 1 drained." in text
+
+
+def test_an_agent_says_what_it_could_not_remove(service, browser):
+    left = [{"name": f"network muster-{n}", "error": "it is in use"} for n in range(2)]
+    service.store.save_agents([reporting(make_agent("a1"), leftovers=left)])
+    ada = browser("ada")
+    for path in ("/resources", "/resources/a1"):
+        assert "The agent cannot yet remove 2 parts of ended sessions" in plain(ada.get(path).text)
+    service.store.save_agents([reporting(make_agent("a1"), leftovers=left[:1])])
+    assert "remove 1 part of ended sessions" in plain(ada.get("/resources/a1").text)
 
 
 def test_plots_say_in_words_and_in_a_table_what_they_show(service, browser):

@@ -137,8 +137,8 @@ def test_another_users_session_is_not_changed_nor_ones_own_by_a_reader_or_anothe
     ada = browser("ada", name="third")
     for headers in ({"X-CSRF-Token": "0" * 64}, {"Origin": "https://evil.example"}):
         assert ada.post(f"/sessions/{mine}/{action}", data=form, headers=headers).status_code == 403
-    told = caller("root", Scope.ADMIN).get(SESSIONS).json()["items"]
-    assert {(one["name"], one["state"], one["held_by"]) for one in told} == {
+    listed = caller("root", Scope.ADMIN).get(SESSIONS).json()["items"]
+    assert {(one["name"], one["state"], one["held_by"]) for one in listed} == {
         ("hers", "PENDING", None),
         ("mine", "PENDING", None),
     }
@@ -240,9 +240,9 @@ def test_the_page_says_why_it_waits_and_what_would_help_without_naming_others(br
     assert "place in the queue of group default: 1" in text
     helped = page.get(f"/sessions/{mine.id}/what-if", headers=HTMX).text
     assert "another user&#39;s session ends" in helped
-    for told in (text, helped):
-        assert "secret-project" not in told
-        assert "eve" not in re.sub(r"[a-z]eve|eve[a-z]", "", told)
+    for words_shown in (text, helped):
+        assert "secret-project" not in words_shown
+        assert "eve" not in re.sub(r"[a-z]eve|eve[a-z]", "", words_shown)
     admin = browser("root", Scope.ADMIN)
     assert "secret-project" in admin.get(f"/sessions/{mine.id}").text
     assert "session secret-project of eve ends" in admin.get(f"/sessions/{mine.id}/what-if", headers=HTMX).text
@@ -263,8 +263,8 @@ def test_a_sessions_usage_is_in_its_containers_row(browser, add, watched, servic
     text = ada.get(f"/sessions/{session.id}/use").text
     assert "<html" not in text
     main, sub = re.findall(r'<tr id="kernel-.*?</tr>', text, re.DOTALL)
-    for told in ("0.75 of 1", "300 MiB of 1 GiB", "2 KiB/s in, 0 B/s out", "40 %", 'role="img"'):
-        assert told in main
+    for words_shown in ("0.75 of 1", "300 MiB of 1 GiB", "2 KiB/s in, 0 B/s out", "40 %", 'role="img"'):
+        assert words_shown in main
     assert "agent a1 does not answer" in sub
     assert "measuring" not in sub
 
@@ -280,6 +280,14 @@ def test_a_container_tells_which_part_of_which_gpu_it_has(browser, add, service)
     assert "GPU 0: 0.5 fGPU, 256 MiB of memory" in text
     assert "exited, exit code 137, out of memory" in text
     assert "/terminal?" not in text
+
+
+def test_a_signal_before_the_end_is_spelled_out(browser, add):
+    spec = make_session(1, command="train", time_limit="1h", signal="USR1@120").spec
+    session = add(in_state(1, SessionState.RUNNING, spec=spec, signalled_at=60.0))
+    text = html.unescape(re.sub(r"<[^>]+>", "", browser("ada").get(f"/sessions/{session.id}").text))
+    assert "USR1, 2m before its end, the last one at 1970-01-01 00:01:00" in text
+    assert "USR1@120 before" not in text
 
 
 def test_the_parts_that_are_live_ask_for_themselves(browser, add):
@@ -300,9 +308,9 @@ def test_the_parts_that_are_live_ask_for_themselves(browser, add):
 def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(app, browser, add, service):
     apps = [{"name": "jupyterlab", "port": 8888, "command": "x"}, {"name": "gone", "port": 9000, "command": "y"}]
     session = placed_on(make_session(1, apps=apps), "a1")
-    told = {"jupyterlab": {"healthy": True, "exit_code": None, "problem": ""},
+    health = {"jupyterlab": {"healthy": True, "exit_code": None, "problem": ""},
             "gone": {"healthy": False, "exit_code": 127, "problem": "the image lacks its program"}}  # fmt: skip
-    entry = kernel_entry(session, "main1", apps=told)
+    entry = kernel_entry(session, "main1", apps=health)
     service.store.save_agents([reporting(make_agent("a1"), kernels=[entry])])
     add(session)
     ada = browser("ada")
@@ -339,10 +347,10 @@ def test_an_image_is_made_in_a_dialog_that_tells_how_far_it_has_come(browser, ad
     session = add(in_state(1, SessionState.RUNNING))
     ada = browser("ada")
     assert "<option selected>main1</option>" in ada.get(f"/sessions/{session.id}/commit", headers=HTMX).text
-    asked = []
+    requested = []
 
     def begin(_self, reference, kernel, name, *, message, public):
-        asked.append((reference, kernel, name, message, public))
+        requested.append((reference, kernel, name, message, public))
         if name == "taken:1":
             raise NameTakenError("NAME:TAG: there is an image taken:1 already")
         return CommitView.of(CommitState(name, "ada"))
@@ -354,7 +362,7 @@ def test_an_image_is_made_in_a_dialog_that_tells_how_far_it_has_come(browser, ad
     assert "<option selected>sub1</option>" in refused
     assert 'value="mine"' in refused
     making = ada.post(f"/sessions/{session.id}/commit", data={**form, "name": "fresh:1"}, headers=HTMX).text
-    assert asked[-1] == (session.id, "sub1", "fresh:1", "mine", True)
+    assert requested[-1] == (session.id, "sub1", "fresh:1", "mine", True)
     address = re.search(r'hx-get="([^"]+)"', making)[1]
     states = iter([
         CommitView.of(CommitState("fresh:1", "ada", 50 << 20, 200 << 20)),

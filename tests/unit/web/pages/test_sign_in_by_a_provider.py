@@ -91,12 +91,12 @@ def test_who_signs_in_at_the_provider_has_their_own_pages(browser, service):
 
 
 def test_the_providers_url_asks_for_a_code_with_a_challenge(browser):
-    asked = parse_qs(urlsplit(browser.get("/sign-in/oidc").headers["location"]).query)
-    assert asked["response_type"] == ["code"]
-    assert asked["code_challenge_method"] == ["S256"]
-    assert asked["redirect_uri"] == [PUBLIC + CALLBACK]
-    assert len(asked["state"][0]) == len(asked["nonce"][0]) == len(asked["code_challenge"][0]) == 43
-    assert SECRET not in str(asked)
+    requested = parse_qs(urlsplit(browser.get("/sign-in/oidc").headers["location"]).query)
+    assert requested["response_type"] == ["code"]
+    assert requested["code_challenge_method"] == ["S256"]
+    assert requested["redirect_uri"] == [PUBLIC + CALLBACK]
+    assert len(requested["state"][0]) == len(requested["nonce"][0]) == len(requested["code_challenge"][0]) == 43
+    assert SECRET not in str(requested)
 
 
 def test_the_cookies_are_for_this_server_and_no_script(browser):

@@ -100,8 +100,8 @@ def test_a_spreadsheet_takes_nothing_in_the_csv_for_a_formula(browser):
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@sum", "\t=1", "\r=1", "|cmd", "%x", '"=1"', "a,b", "plain"])
 def test_cells_of_the_csv_come_back_as_they_are_or_as_text(name):
-    told = csv_of([ReportLineView(user=name, sessions=1)], UsageQuery(by=("user",)))
-    (row,) = csv.DictReader(io.StringIO(told, newline=""))
+    csv_text = csv_of([ReportLineView(user=name, sessions=1)], UsageQuery(by=("user",)))
+    (row,) = csv.DictReader(io.StringIO(csv_text, newline=""))
     assert row["user"] == (name if name[0] in '"ap' else f"'{name}")
     assert row["sessions"] == "1"
 
@@ -153,9 +153,9 @@ def test_a_query_comes_back_as_its_address_spells_it():
 
 
 def test_only_administrators_choose_a_user():
-    asked = UsageQuery(user="eve")
-    assert completed(asked, is_admin=False).user == ""
-    assert completed(asked, is_admin=True).user == "eve"
+    requested = UsageQuery(user="eve")
+    assert completed(requested, is_admin=False).user == ""
+    assert completed(requested, is_admin=True).user == "eve"
     with pytest.raises(BadInputError, match=r"^by: "):
         completed(UsageQuery(by=("session",)), is_admin=True)
 

@@ -1,19 +1,22 @@
 """The words of the pages: plain English, without commands, flags and metavariables in sentences."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.model.wait import WaitCode
 from muster.web.words import plain_words, wait_label
 from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 from tests.unit.web.pages.test_launch_page import words_of
 
 PAGES = (
     *("/overview", "/sessions", "/launch", "/queue", "/resources", "/reservations", "/limits", "/usage", "/folders"),
-    *("/images", "/account", "/sessions/mine"),
+    *("/images", "/account", "/sessions/mine", "/resources/a1"),
 )
 # What is meant to be copied into a terminal or a file, and values that the session file has too.
 _CODE = re.compile(r"<(pre|code|option)\b.*?</\1>", re.DOTALL)
@@ -25,6 +28,20 @@ def test_no_sentence_of_a_page_is_worded_like_the_command_line(browser, caller, 
     service.store.save_agents([make_agent()])
     assert caller("ada").post(SESSIONS, json={**SMALL, "name": "mine", "cpu": 999}).status_code == 201
     shown = browser("ada", Scope.ADMIN).get(path)
+    assert shown.status_code == 200
+    assert _COMMAND_LINE.findall(words_of(_CODE.sub("", shown.text))) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "/use", "/more", "/rename", "/extend", "/commit", "/terminal?kernel=main1", "/kernels/main1/log-dialog"],
+)
+def test_no_sentence_of_a_running_session_is_worded_like_the_command_line(browser, service, path):
+    spec = make_session(1, command="train", time_limit="1h", signal="USR1@120").spec
+    running = replace(placed_on(make_session(1), "a1", state=SessionState.RUNNING), spec=spec)
+    kernel = replace(running.main, container_state="running", container_id="c1")
+    service.store.add([replace(running, kernels=(kernel,))])
+    shown = browser("ada").get(f"/sessions/{running.id}{path}")
     assert shown.status_code == 200
     assert _COMMAND_LINE.findall(words_of(_CODE.sub("", shown.text))) == []
 

@@ -35,9 +35,9 @@ def test_a_change_is_rendered_once_for_all_subscribers(service, monkeypatch, rou
     worded = []
     in_words = routes.json.dumps
 
-    def counted(told):
-        worded.append(told)
-        return in_words(told)
+    def counted(sent):
+        worded.append(sent)
+        return in_words(sent)
 
     monkeypatch.setattr(routes.json, "dumps", counted)
     live = LiveChanges(service.store)
@@ -48,9 +48,9 @@ def test_a_change_is_rendered_once_for_all_subscribers(service, monkeypatch, rou
     with live.running():
         assert all(receiver.news.wait(30) for receiver in receivers)
     worded.clear()
-    told = {words(change) for receiver in receivers for change in receiver.received}
-    assert len(told) == 1
-    assert receivers[0].received[0].change.session_id in told.pop()
+    sent = {words(change) for receiver in receivers for change in receiver.received}
+    assert len(sent) == 1
+    assert receivers[0].received[0].change.session_id in sent.pop()
     assert len(worded) == 1
 
 

@@ -1,0 +1,53 @@
+"""Sessions whose agents cannot take them any more, before anything of them is there: back into the queue."""
+
+from muster.core.agents.agent import Agent, AgentState, Gpu
+from muster.core.lifecycle import transitions
+from muster.core.model.session import GpuShare, LaunchStep, Session, SessionState
+from muster.core.model.snapshot import Snapshot
+
+
+def take_back(snapshot: Snapshot) -> list[transitions.Event]:
+    """Return → PENDING for sessions that have no container yet and an agent that cannot take them now."""
+    agents = {agent.id: agent for agent in snapshot.agents}
+    events = []
+    for session in snapshot.placed:
+        if session.state is not SessionState.SCHEDULED and session.step is not LaunchStep.PULLING:
+            continue
+        for agent_id in session.agents:
+            obstacle = _obstacle(session, agent_id, agents.get(agent_id), snapshot)
+            if obstacle:
+                events.append(transitions.back_to_the_queue(session, f"agent {agent_id} {obstacle}", snapshot.now))
+                break
+    return events
+
+
+def _obstacle(session: Session, agent_id: str, agent: Agent | None, snapshot: Snapshot) -> str:
+    if agent is None or agent.state is not AgentState.ALIVE:
+        return "does not answer any more"
+    if agent.drain_reason is not None:
+        return "is being drained"
+    if agent.is_suspect:
+        return "is suspect: launches fail there"
+    if agent_id in snapshot.slow:
+        return "is slow to answer"
+    if not _has_the_gpus(session, agent):
+        return "has not the GPUs any more, or does not cut them"
+    sick = _sick_gpu(session, agent)
+    return f"has GPU {sick.index} in quarantine: {sick.quarantine}" if sick else ""
+
+
+def _has_the_gpus(session: Session, agent: Agent) -> bool:
+    """Return whether the agent can give these shares: without a cap, a part of a GPU would be all of it."""
+    there = {gpu.uuid: gpu.units > 0 for gpu in agent.gpus}
+    return all(share.uuid in there and (share.whole or there[share.uuid]) for share in _shares_on(session, agent))
+
+
+def _sick_gpu(session: Session, agent: Agent) -> Gpu | None:
+    """Return a GPU of the session that is in quarantine, or None."""
+    promised = {share.uuid for share in _shares_on(session, agent)}
+    return next((gpu for gpu in agent.gpus if gpu.quarantine and gpu.uuid in promised), None)
+
+
+def _shares_on(session: Session, agent: Agent) -> list[GpuShare]:
+    allocations = [kernel.allocation for kernel in session.kernels if kernel.allocation]
+    return [share for a in allocations if a.agent_id == agent.id for share in a.gpus]

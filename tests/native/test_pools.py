@@ -1,0 +1,79 @@
+"""Pools of memory of a GPU: what they hold, keep and give back is charged as the driver has it."""
+
+from tests.native.gpu_container import CAP, CONTEXT, MIB
+
+USE_A_POOL = """
+context()
+address = c_uint64()
+pool = c_void_p()
+ok(cuda.cuDeviceGetDefaultMemPool(byref(pool), 0))
+ok(cuda.cuMemPoolSetAttribute(pool, 4, byref(c_uint64(KEEP))))
+ok(cuda.cuMemAllocAsync(byref(address), c_size_t(1536 * MIB), None))
+ok(cuda.cuMemFreeAsync(address, None))
+ok(cuda.cuStreamSynchronize(None))
+"""
+
+
+def test_memory_that_a_pool_gives_back_at_a_synchronisation_is_free_for_other_processes(fake_driver, plain_container):
+    script = USE_A_POOL.replace("KEEP", "0") + "tell(free_and_total())\nwait()"
+    process = fake_driver.start(script, plain_container.libraries)
+    assert process.stdout.readline() == f"[{CAP - CONTEXT}, {CAP}]\n"
+    assert plain_container.client("fill", "linear", CAP - 2 * CONTEXT)["count"] == 1
+    process.communicate()
+
+
+def test_unused_memory_of_a_pool_is_given_up_for_another_allocation(fake_driver, plain_container):
+    script = USE_A_POOL.replace("KEEP", str(1 << 40)) + (
+        "before = free_and_total()[0]\nallocate(1024 * MIB)\ntell([before, free_and_total()[0]])"
+    )
+    kept, left = fake_driver.run(script, plain_container.libraries)
+    assert kept == CAP - CONTEXT - 1536 * MIB
+    assert left == CAP - CONTEXT - 1024 * MIB
+
+
+def test_a_pool_that_was_destroyed_stays_charged_until_its_last_memory_is_free(fake_driver, plain_container):
+    script = """
+        context()
+        pool, first, second = c_void_p(), c_uint64(), c_uint64()
+        ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(type=1, location=Location(1, 0)))))
+        for address in (first, second):
+            ok(cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(512 * MIB), pool, None))
+        ok(cuda.cuMemPoolDestroy(pool))
+        free = [free_and_total()[0]]
+        for address in (first, second):
+            ok(cuda.cuMemFreeAsync(address, None))
+            ok(cuda.cuStreamSynchronize(None))
+            free.append(free_and_total()[0])
+        ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(type=1, location=Location(1, 0)))))
+        ok(cuda.cuMemPoolDestroy(pool))
+        tell([*free, refused(1024 * MIB)])
+    """
+    held = CAP - CONTEXT - 1024 * MIB
+    assert fake_driver.run(script, plain_container.libraries) == [held, held, CAP - CONTEXT, 0]
+
+
+def test_pools_end_in_any_order(fake_driver, plain_container):
+    script = """
+        context()
+        def pool():
+            made = c_void_p()
+            ok(cuda.cuMemPoolCreate(byref(made), byref(PoolProps(type=1, location=Location(1, 0)))))
+            return made
+        def take(pool):
+            ok(cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(256 * MIB), pool, None))
+            ok(cuda.cuMemFreeAsync(address, None))
+        address, left = c_uint64(), []
+        for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
+            pools = [pool() for _ in range(3)]
+            ok(cuda.cuMemPoolSetAttribute(pools[1], 4, byref(c_uint64(1 << 40))))
+            for one in pools:
+                take(one)
+            left.append(free_and_total()[0])
+            for at in order:
+                ok(cuda.cuMemPoolDestroy(pools[at]))
+            left.append(free_and_total()[0])
+        tell(left)
+    """
+    left = fake_driver.run(script, plain_container.libraries)
+    assert left[1::2] == 3 * [CAP - CONTEXT]
+    assert left[::2] == 3 * [left[0]] < 3 * [CAP - CONTEXT]
