@@ -22,6 +22,7 @@ from tests.waiting import PATIENCE_S, eventually
 ROOT = Path(__file__).parents[1]
 SCRIPTS = Path(sys.executable).parent
 SMALL = ("--cpu", "0.05", "--mem", "64M", "--shm", "16M")
+UNTIL_ENDED = "until [ -e /tmp/end ]; do sleep 0.1; done"
 
 
 @dataclass
@@ -134,6 +135,11 @@ class ControlNode:
 
     def exec(self, reference: str, *command: str, check: bool = True, stdin: str = "") -> Done:
         return self.run("exec", reference, "--", *command, check=check, stdin=stdin)
+
+    def end_command(self, reference: str) -> None:
+        """Let a command go on that waits `UNTIL_ENDED`. The program that says so may be killed with its container."""
+        done = self.exec(reference, "touch", "/tmp/end", check=False)
+        assert done.code in (0, 137), f"{done.code}\n{done.out}{done.err}"
 
     def launch_daemon(self) -> None:
         """Start the daemon, whether or not it can work."""

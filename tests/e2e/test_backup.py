@@ -1,13 +1,13 @@
 """A control node is lost while sessions run: a fresh one with the backup adopts them."""
 
-from tests.control_node import SMALL, ControlNode
+from tests.control_node import SMALL, UNTIL_ENDED, ControlNode
 
 
 def test_a_fresh_control_node_with_the_backup_adopts_what_runs(new_node, tmp_path_factory):
     lost = new_node()
     lost.start_daemon()
     gang = lost.start("--name", "gang", "--cluster-size", "2")
-    lost.start("--name", "batch", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done; echo done")
+    lost.start("--name", "batch", "-c", f"{UNTIL_ENDED}; echo done")
     lost.submit(*SMALL, "--name", "waits", "--begin", "now+1s", "--after-ok", "batch")
     lost.run("secret", "set", "key", stdin="s3cret")
     containers = {name: kernels_of(lost, name) for name in ("gang", "batch")}
@@ -32,7 +32,7 @@ def test_a_fresh_control_node_with_the_backup_adopts_what_runs(new_node, tmp_pat
         assert fresh.run("ssh", gang, "hostname").out == "main1\n"
         assert [secret["name"] for secret in fresh.run("secret", "ls", "--json").json()] == ["key"]
         # A batch that the lost node began ends here, with its log, and what waits for it begins once it is released.
-        fresh.exec("batch", "touch", "/tmp/end", check=False)
+        fresh.end_command("batch")
         assert fresh.reaches("batch", "TERMINATED")["result"] == "SUCCESS"
         assert fresh.run("logs", "batch").out == "done\n"
         assert fresh.show("waits")["held_by"] == "muster restore"

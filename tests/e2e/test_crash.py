@@ -9,7 +9,7 @@ import time
 import docker
 import pytest
 
-from tests.control_node import NOTHING, SMALL, ControlNode
+from tests.control_node import NOTHING, SMALL, UNTIL_ENDED, ControlNode
 from tests.e2e.dying_pass import die_at
 
 
@@ -27,19 +27,18 @@ def busy_node(new_node) -> ControlNode:
     node = new_node()
     node.submit(*SMALL, "--name", "stays", "--cluster-size", "2")
     node.submit(*SMALL, "--name", "ends")
-    node.submit(*SMALL, "--name", "ended", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done; echo done")
+    node.submit(*SMALL, "--name", "ended", "-c", f"{UNTIL_ENDED}; echo done")
     node.run("pass")
     assert node.show("stays")["state"] == "RUNNING"
-    end_command(node)
+    end_unnoticed(node)
     node.run("terminate", "ends")
     node.submit(*SMALL, "--name", "starts", "--cluster-size", "2")
     return node
 
 
-def end_command(node: ControlNode) -> None:
+def end_unnoticed(node: ControlNode) -> None:
     """End the command of `ended`, with no pass to notice it yet."""
-    # The session may end before this command, which then dies with the container.
-    node.exec("ended", "touch", "/tmp/end", check=False)
+    node.end_command("ended")
     container = docker.from_env().containers.get(node.show("ended")["kernels"][0]["container_id"])
     assert container.wait(timeout=60)["StatusCode"] == 0
 

@@ -6,7 +6,7 @@ import docker
 import pytest
 
 from muster.core.spec.mounts import HOME
-from tests.control_node import SMALL, ControlNode
+from tests.control_node import SMALL, UNTIL_ENDED, ControlNode
 from tests.forked_cli import ForkedMuster
 from tests.waiting import eventually
 
@@ -154,13 +154,12 @@ def test_an_interactive_session_ends_when_its_container_is_removed_behind_our_ba
 
 @pytest.mark.parametrize("tail", [2])
 def test_logs_are_read_while_the_session_runs_and_after(node, tail):
-    wait = "until [ -e /tmp/end ]; do sleep 0.1; done"
-    name = node.submit(*SMALL, "-c", f"for i in 1 2 3; do echo line $i; done; {wait}; echo last")
+    name = node.submit(*SMALL, "-c", f"for i in 1 2 3; do echo line $i; done; {UNTIL_ENDED}; echo last")
     node.reaches(name, "RUNNING")
     log = node.directory / "followed.log"
     following = ForkedMuster(("logs", "--follow", name), node.environment, log)
     eventually(log.read_text, lambda text: text == "line 1\nline 2\nline 3\n")
-    node.exec(name, "touch", "/tmp/end")
+    node.end_command(name)
     assert following.wait(300) == 0
     assert log.read_text().splitlines()[-1] == "last"
     node.reaches(name, "TERMINATED")

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.control_node import SMALL, ControlNode
+from tests.control_node import SMALL, UNTIL_ENDED, ControlNode
 from tests.e2e.conftest import NewNode
 from tests.forked_cli import ForkedMuster
 from tests.waiting import eventually
@@ -34,14 +34,14 @@ def test_a_held_session_waits_until_it_is_released(node):
 
 
 def test_sessions_start_after_those_that_they_depend_on(node):
-    first = node.submit(*SMALL, "--name", "prepare", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done; exit 3")
+    first = node.submit(*SMALL, "--name", "prepare", "-c", f"{UNTIL_ENDED}; exit 3")
     anyway = node.submit(*SMALL, "--name", "report", "--after-any", first, "-c", "true")
     log = node.directory / "train.log"
     after_success = ("submit", *SMALL, "--name", "train", "--after-ok", first, "--wait", "-c", "true")
     well = ForkedMuster(after_success, node.environment, log)
     eventually(lambda: node.run("show", "train", check=False).code, lambda code: code == 0)
     node.reaches(first, "RUNNING")
-    node.exec(first, "touch", "/tmp/end")
+    node.end_command(first)
     assert well.wait(300) == 1
     assert "train: CANCELLED (it was to start after prepare succeeds, which failed)" in log.read_text()
     node.reaches(anyway, "TERMINATED")
