@@ -5,6 +5,7 @@ import pytest
 from tests.control_node import NOTHING, SMALL
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)
 # Each host can promise 24 GiB; the kernels use hardly any of it.
@@ -46,10 +47,10 @@ def test_three_kernels_on_three_hosts_are_one_cluster(lab: Lab, lab_node: LabCon
     )
     assert overlay.out == "overlay true\n"
     lab_node.run("terminate", name, "--wait")
-    lab_node.run("pass", "--wait")
-    assert {host.name: lab.left_on(host.name, lab_node.cluster) for host in lab.hosts} == {
-        host.name: NOTHING for host in lab.hosts
-    }
+    eventually(
+        lambda: {host.name: lab.left_on(host.name, lab_node.cluster) for host in lab.hosts},
+        lambda left: left == {host.name: NOTHING for host in lab.hosts},
+    )
 
 
 def test_local_ranks_count_the_kernels_of_the_session_on_each_host(lab_node: LabControlNode) -> None:
