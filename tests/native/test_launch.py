@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,7 @@ HERE = Path(__file__).parent
 MIB = 1 << 20
 NOT_PERMITTED = 800
 WAYS = ["kernel", "kernel_ptsz", "ex", "ex_ptsz", "cooperative", "cooperative_ptsz", "multi_device", "looked_up"]
-WAYS += ["old", "grid", "grid_async", "graph", "graph_ptsz"]
+WAYS += ["old", "grid", "grid_async", "graph", "graph_ptsz", "memset", "memset_ptsz", "memset_default"]
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +161,9 @@ def test_best_effort_runs_while_guaranteed_containers_do_not(containers, fake_dr
     clock.output(rest)
 
 
-@pytest.mark.parametrize("way", ["graph", "kernel", "ex", "cooperative", "multi_device", "grid_async", "nodes"])
+@pytest.mark.parametrize(
+    "way", ["graph", "kernel", "ex", "cooperative", "multi_device", "grid_async", "nodes", "memset"]
+)
 def test_a_launch_takes_its_turn_on_the_gpu_where_it_runs(containers, fake_driver, clock, way):
     """Under the context of a GPU that is not limited, a hard tenth of another one once gave nearly all of it."""
     uuid = fake_driver.uuids()[0]
@@ -263,6 +266,56 @@ def test_a_context_ends_after_the_wait_for_its_work_that_goes_on(containers, fak
     waited = json.loads(clock.output(clock.start(command, environment, cwd=containers[0].home)))
     assert waited == pytest.approx(40, abs=2)
     clock.output(other)
+
+
+MEMSETS = re.findall(r"^HOOKED\((cuMemset\w+),", (HERE.parents[1] / "native/launch.def").read_text(), re.MULTILINE)
+
+
+def test_each_memset_takes_its_turn_and_sets_what_it_should(containers, fake_driver, clock):
+    """By how long it takes: on the fake driver 2 µs of the processor, and of the GPU a nanosecond for each KiB."""
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500}, compute="none")  # so that nothing waits amid what is measured
+    script = f"""
+        import os
+        context()
+        width, height, pitch, count = 3 << 10, 1 << 10, 16 << 10, 5 << 20
+        old, wide = c_uint(), allocate(20 * MIB)
+        ok(cuda.cuMemAlloc(byref(old), 20 * MIB))
+        start, end = c_void_p(), c_void_p()
+        for event in (start, end):
+            ok(cuda.cuEventCreate(byref(event), 0))
+        def set_by(name):
+            address = wide if "_v2" in name or "Async" in name else old
+            size = c_uint if address is old else c_size_t
+            words = [pitch, 0, width, height] if "D2D" in name else [0, count]
+            words = [0 if word == 0 else size(word) for word in words]
+            return cuda[name](address, *words, *([None] if "Async" in name else []))
+        def duration(name):
+            record = cuda.cuEventRecord_ptsz if name.endswith(("ptds", "ptsz")) else cuda.cuEventRecord
+            ok(record(start, None))
+            ok(set_by(name))
+            ok(record(end, None))
+            ok(cuda.cuEventSynchronize(end))
+            took = c_float()
+            ok(cuda.cuEventElapsedTime(byref(took), start, end))
+            return round(took.value * 1e6)
+        duration("cuMemsetD8")  # which finds and loads what all of them need
+        tell({{name: duration(name) for name in {MEMSETS}}})
+    """
+    command, environment = fake_driver.command(script, container.libraries)
+    took = json.loads(clock.output(clock.start(command, environment, cwd=container.home)))
+    elements = {name: (3 << 10) if "D2D" in name else 5 << 10 for name in MEMSETS}
+    widths = {name: int(re.search(r"D(8|16|32)", name)[1]) // 8 for name in MEMSETS}
+    assert took == {name: 2000 + elements[name] * widths[name] for name in MEMSETS}
+    assert len(MEMSETS) == 30
+    container.limit({uuid: 500})
+    (container.home / "state/lease" / uuid).unlink()
+    refused = f"""
+        context()
+        address, zero = c_uint64(0), c_size_t(0)
+        tell([cuda[name](address, *[zero] * (4 if "D2D" in name else 2), None) for name in {MEMSETS}])
+    """
+    assert python(container, refused)[1] == f"{[NOT_PERMITTED] * 30}\n"
 
 
 def python(container, script):
