@@ -2,72 +2,18 @@
 
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
-import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.native.virtual_clock import SECOND, VirtualClock
+from tests.native.virtual_clock import SECOND
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
 NOT_PERMITTED = 800
 WAYS = ["kernel", "kernel_ptsz", "ex", "ex_ptsz", "cooperative", "cooperative_ptsz", "multi_device", "looked_up"]
 WAYS += ["old", "grid", "grid_async", "graph", "graph_ptsz", "memset", "memset_ptsz", "memset_default"]
-
-
-@pytest.fixture(scope="module")
-def launch_client(tmp_path_factory, fake_driver_build):
-    program = tmp_path_factory.mktemp("launch") / "launch_client"
-    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{HERE.parents[1] / 'native'}"]
-    linked = [f"-L{fake_driver_build.directory}", "-l:libcuda.so.1", "-ldl"]
-    subprocess.run(["gcc", *flags, HERE / "launch_client.c", "-o", program, *linked], check=True)
-    return program
-
-
-@dataclass
-class Container:
-    """A container. It shares the GPUs' leases with all other containers; all else is its own."""
-
-    number: int
-    program: Path
-    libraries: Path
-    home: Path
-    clock: VirtualClock
-
-    def limit(self, shares: dict[str, int | str], compute: str = "fair", more: str = "") -> None:
-        gpus = "".join(f"gpu {uuid} {2048 * MIB} {share}\n" for uuid, share in shares.items())
-        words = f"version 1\nkernel 6f1c0000-000{self.number}\ncompute {compute}\ncontext_bytes {256 * MIB}\n"
-        (self.home / "limits").write_text(words + more + gpus)
-        (self.home / "state/usage").unlink(missing_ok=True)
-        for uuid in shares:
-            (self.home / "state/lease" / uuid).touch()
-
-    def start(self, *words: object) -> subprocess.Popen[str]:
-        environment = {"LD_LIBRARY_PATH": str(self.libraries), "PATH": os.environ["PATH"]}
-        return self.clock.start([self.program, *words], environment, cwd=self.home)
-
-    def run(self, *words: object) -> str:
-        return self.clock.output(self.start(*words))
-
-
-@pytest.fixture
-def containers(fake_driver, build_native, launch_client, clock, tmp_path):
-    """Return three containers. All have one build's paths: each process finds its own by where it runs."""
-    fake_driver.init(4)
-    here = Path("/proc/self/cwd")
-    libraries = build_native(here / "limits", here / "state") / "lib"
-    (tmp_path / "lease").mkdir()
-    made = [Container(number, launch_client, libraries, tmp_path / str(number), clock) for number in range(3)]
-    for container in made:
-        (container.home / "state").mkdir(parents=True)
-        (container.home / "state/lease").symlink_to(tmp_path / "lease")
-    return made
 
 
 def busy(fake_driver, clock, processes, uuid):
@@ -315,15 +261,7 @@ def test_each_memset_takes_its_turn_and_sets_what_it_should(containers, fake_dri
         address, zero = c_uint64(0), c_size_t(0)
         tell([cuda[name](address, *[zero] * (4 if "D2D" in name else 2), None) for name in {MEMSETS}])
     """
-    assert python(container, refused)[1] == f"{[NOT_PERMITTED] * 30}\n"
-
-
-def python(container, script):
-    """Return the exit status and the output of a script, on the machine's own clock."""
-    environment = {"LD_LIBRARY_PATH": str(container.libraries), "PYTHONPATH": str(HERE), "PATH": os.environ["PATH"]}
-    command = [sys.executable, "-S", "-c", "from cuda_client import *\n" + textwrap.dedent(script)]
-    done = subprocess.run(command, env=environment, cwd=container.home, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+    assert container.python(refused)[1] == f"{[NOT_PERMITTED] * 30}\n"
 
 
 def test_the_end_of_a_forked_child_is_not_its_parents(containers, fake_driver):
@@ -344,7 +282,7 @@ def test_the_end_of_a_forked_child_is_not_its_parents(containers, fake_driver):
         ended = os.wait()[1]
         tell([ended, before == turn() != bytes(8)])
     """
-    assert python(container, script) == (0, "[0, true]\n", "")
+    assert container.python(script) == (0, "[0, true]\n", "")
 
 
 def test_a_program_may_unload_the_library_and_destroy_its_context_after_a_launch(containers, fake_driver):
@@ -362,4 +300,4 @@ def test_a_program_may_unload_the_library_and_destroy_its_context_after_a_launch
         # The lease's threads run in it.
         tell("libcuda.so.1" in open("/proc/self/maps").read())
     """
-    assert python(container, script) == (0, "true\n", "")
+    assert container.python(script) == (0, "true\n", "")
