@@ -120,6 +120,11 @@ EQUIVALENT = {
         "uint64_t bytes = charge_size(request->bytes), block = (bytes + POOL_BLOCK + 1) / POOL_BLOCK * POOL_BLOCK;",
     ): "what the pool does not take of a reservation is released",
     ("cuda_pool.c", "if (block > bytes && usage_reserve(gpu, block) == USAGE_GRANTED)"): "both reserve the same",
+    ("charge.c", "if (charge->pause_ns <= 100000000)"): "no power of two milliseconds is 100",
+    (
+        "cuda_memory.c",
+        "return milli == 1000 || size >= UINT64_MAX / 1000 ? size : (size * 1000 + milli - 1) / milli;",
+    ): "that is odd, and no size is",
     ("lease_table.c", "table->changes--;"): "the number is only compared with an earlier one",
     (
         "lease_turn.c",
@@ -132,7 +137,12 @@ EQUIVALENT = {
         "while (length < room && (got = read(file, text + length, room + length)) > 0)",
     ): "a file is read at once",
     ("lease_turn.c", "return late && now - WATCH < next ? now + WATCH : next;"): "it looks at the table once more",
+    ("pools.c", "atomic_store(&freed, true);"): "all pools are measured once more",
     ("pools.c", "if (bytes <= pool->charged)"): "nothing is released if both are the same",
+    (
+        "shares.c",
+        "uint64_t number = (uint64_t)table->seed * USAGE_SHARES - (uint64_t)(share - table->share);",
+    ): "each share has a place of its own either way",
     (
         "usage.c",
         "table->total[gpu] -= given <= table->total[gpu] ? given : table->total[gpu];",

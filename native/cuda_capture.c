@@ -91,8 +91,9 @@ static void before_capture(CUstream stream, bool per_thread)
     process_check();
     uint64_t until = monotonic_ns() + PATIENCE_WITH_DRAINS, now;
     pthread_mutex_lock(&mutex);
-    lost_count = lost_count || count == MOST;
-    if (!lost_count) {
+    if (count == MOST) {
+        lost_count = true;
+    } else {
         captures[count].stream = stream;
         captures[count].per_thread = per_thread;
         captures[count++].begun = false;

@@ -141,8 +141,7 @@ static CUresult wait_for_turn_of(int gpu, CUcontext context)
     return lease_before_launch(lease) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Waits for a turn on the GPU on which the stream's work runs. The current context may be another GPU's. */
-static CUresult wait_for_turn(CUstream stream, bool per_thread)
+CUresult launch_wait_for_turn(CUstream stream, bool per_thread)
 {
     CUcontext context;
     const struct limits *limits = limits_get();
@@ -155,12 +154,6 @@ static CUresult wait_for_turn(CUstream stream, bool per_thread)
         return CUDA_SUCCESS;
     return gpu == GPU_UNKNOWN ? CUDA_ERROR_NOT_PERMITTED : wait_for_turn_of(gpu, context);
 }
-
-#define IN_TURN(stream, per_thread, call)                                                                              \
-    do {                                                                                                               \
-        CUresult result = wait_for_turn(stream, per_thread);                                                           \
-        return result == CUDA_SUCCESS ? (call) : result;                                                               \
-    } while (0)
 
 HOOK CUresult cuLaunch(CUfunction function)
 {
@@ -203,7 +196,7 @@ ON_BOTH(cuLaunchCooperativeKernel,
 HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned devices, unsigned flags)
 {
     for (unsigned i = 0; i < devices && launches != NULL; i++) {
-        CUresult result = wait_for_turn(launches[i].hStream, false);
+        CUresult result = launch_wait_for_turn(launches[i].hStream, false);
         if (result != CUDA_SUCCESS)
             return result;
     }
@@ -230,7 +223,7 @@ static CUresult launch_graph(CUgraphExec executable, CUstream stream, bool per_t
 {
     if (capture_records(stream, per_thread))
         return real(executable, stream);
-    CUresult result = wait_for_turn(stream, per_thread);
+    CUresult result = launch_wait_for_turn(stream, per_thread);
     if (result == CUDA_SUCCESS)
         result = wait_for_kernels(executable, stream);
     if (result == CUDA_SUCCESS)

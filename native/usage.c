@@ -193,7 +193,7 @@ static bool claim(struct table *table)
     reap(table);
     for (uint32_t i = 0; i < USAGE_SLOTS; i++) {
         struct slot *slot = &table->slot[i];
-        if (i < table->slots_used && slot->owner.pid != 0)
+        if (slot->owner.pid != 0)
             continue;
         struct process owner = self;
         owner.pid = 0;

@@ -34,6 +34,7 @@ class Container:
     number: int
     gpus: Sequence[Mapping[str, Any]] = ()
     gpu_used_bytes: int | None = 0
+    gpu_processes: int | None = 1
     uncapped: Sequence[int] = ()
     released: bool = False
     state: str = "running"
@@ -272,7 +273,15 @@ class SimulatedAgent:
             "finished_at": "2026-01-01T00:01:00Z" if ended else None,
             "address": None if ended else "10.1.2.3",
             "ssh_port": 49153 if container.name == "main1" and not ended else None,
-            "gpus": [{**gpu, "used_bytes": container.gpu_used_bytes, "enforced_bytes": None} for gpu in container.gpus],
+            "gpus": [
+                {
+                    **gpu,
+                    "used_bytes": container.gpu_used_bytes,
+                    "processes": container.gpu_processes,
+                    "enforced_bytes": None,
+                }
+                for gpu in container.gpus
+            ],
             "uncapped": [*container.uncapped],
             "apps": {},
             "use": None,

@@ -145,7 +145,7 @@ class ImageReport(ContractModel):
 
 
 class KernelGpuReport(ContractModel):
-    """A GPU that a container was made with; `used_bytes` is what its processes use there, null where nobody knows.
+    """A GPU that a container was made with; `used_bytes` is what its `processes` use there, null where nobody knows.
 
     `enforced_bytes` is the driver's own limit for the container; null: it has none.
     """
@@ -154,6 +154,7 @@ class KernelGpuReport(ContractModel):
     mem_bytes: Amount | None
     compute: Milli | None
     used_bytes: Amount | None = None
+    processes: Amount | None = None
     enforced_bytes: Amount | None = None
 
 

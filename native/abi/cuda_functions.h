@@ -79,6 +79,27 @@ CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
 CUresult cuMemFreeHost(void *address);
 CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address);
 
+/* Memsets: lines, and rows of them that lie `pitch` bytes apart. */
+#define MEMSET(function, value_type)                                                                                   \
+    CUresult function(unsigned address, value_type value, unsigned count);                                             \
+    CUresult function##_v2(CUdeviceptr address, value_type value, size_t count);                                       \
+    CUresult function##_v2_ptds(CUdeviceptr address, value_type value, size_t count);                                  \
+    ON_STREAM(function##Async, CUdeviceptr address, value_type value, size_t count, CUstream stream)
+#define MEMSET_2D(function, value_type)                                                                                \
+    CUresult function(unsigned address, unsigned pitch, value_type value, unsigned width, unsigned height);            \
+    CUresult function##_v2(CUdeviceptr address, size_t pitch, value_type value, size_t width, size_t height);          \
+    CUresult function##_v2_ptds(CUdeviceptr address, size_t pitch, value_type value, size_t width, size_t height);     \
+    ON_STREAM(function##Async, CUdeviceptr address, size_t pitch, value_type value, size_t width, size_t height,       \
+              CUstream stream)
+MEMSET(cuMemsetD8, unsigned char);
+MEMSET(cuMemsetD16, unsigned short);
+MEMSET(cuMemsetD32, unsigned);
+MEMSET_2D(cuMemsetD2D8, unsigned char);
+MEMSET_2D(cuMemsetD2D16, unsigned short);
+MEMSET_2D(cuMemsetD2D32, unsigned);
+#undef MEMSET
+#undef MEMSET_2D
+
 /* Arrays. */
 CUresult cuArrayCreate(CUarray *array, const void *descriptor_of_32_bits);
 CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor);

@@ -239,6 +239,11 @@ CUresult capture_function(struct CUstream_st *stream, CUfunction function)
     return capture_duration(stream, CU_GRAPH_NODE_TYPE_KERNEL, function->duration_ns);
 }
 
+CUresult capture_memset(struct CUstream_st *stream, uint64_t duration_ns)
+{
+    return capture_duration(stream, CU_GRAPH_NODE_TYPE_MEMSET, duration_ns);
+}
+
 CUresult capture_graph(struct CUstream_st *stream, CUgraphExec executable)
 {
     return capture_duration(stream, CU_GRAPH_NODE_TYPE_GRAPH, graph_duration(executable));

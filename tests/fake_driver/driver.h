@@ -115,6 +115,7 @@ CUresult capture_forbids(void);
 CUresult capture_forbids_context(CUcontext context);
 CUresult capture_forbids_stream(struct CUstream_st *stream);
 CUresult capture_function(struct CUstream_st *stream, CUfunction function);
+CUresult capture_memset(struct CUstream_st *stream, uint64_t duration_ns);
 CUresult capture_graph(struct CUstream_st *stream, CUgraphExec executable);
 CUresult capture_alloc(struct CUstream_st *stream, CUdeviceptr *address, uint64_t bytes);
 CUresult capture_free(struct CUstream_st *stream, CUdeviceptr address);

@@ -127,6 +127,10 @@ static int ail(struct state *state, unsigned gpu, const char *symptom, uint64_t 
     if (gpu >= state->gpus)
         return fail("there is no such GPU");
     struct health *health = &state->devices[gpu * DEVICES_PER_GPU].health;
+    if (!strcmp(symptom, "mute")) {
+        state->mute = (uint32_t)value;
+        return 0;
+    }
     if (!strcmp(symptom, "xid"))
         return log_xid(state, gpu, (unsigned)value);
     if (!strcmp(symptom, "ecc"))

@@ -241,11 +241,11 @@ def proc(tmp_path):
     return tmp_path
 
 
-def test_memory_is_summed_over_the_processes_of_a_container(proc):
+def test_the_memory_of_each_process_is_its_containers(proc):
     answers = nvml.Answers([], {"GPU-a": [(10, 1), (11, 2), (12, 4), (13, 8), (14, 16)], "GPU-b": []}, [])
-    assert gpu_report.memory_by_container(answers, [ONE, OTHER], proc) == {
-        "GPU-a": {ONE: 3, OTHER: 4},
-        "GPU-b": {ONE: 0, OTHER: 0},
+    assert gpu_report.processes_by_container(answers, [ONE, OTHER], proc) == {
+        "GPU-a": {ONE: [1, 2], OTHER: [4]},
+        "GPU-b": {ONE: [], OTHER: []},
     }
 
 
@@ -259,7 +259,8 @@ def test_processes_of_no_session_are_strangers_unless_they_have_just_begun_or_se
 
 def test_memory_that_the_driver_does_not_know_is_not_made_up(proc):
     answers = nvml.Answers([], {"GPU-a": [(10, None), (11, 2), (12, 4)], "GPU-b": None}, [])
-    assert gpu_report.memory_by_container(answers, [ONE, OTHER], proc) == {"GPU-a": {ONE: None, OTHER: 4}}
+    assert gpu_report.processes_by_container(answers, [ONE, OTHER], proc) == {"GPU-a": {ONE: [None, 2], OTHER: [4]}}
+    assert [gpu_report.sum_of_known(amounts) for amounts in ([None, 2], [4, 2], [], None)] == [None, 6, 0, None]
 
 
 WHOLE_REPORT = """

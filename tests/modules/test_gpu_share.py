@@ -133,7 +133,16 @@ def test_the_report_tells_what_a_kernel_has_from_the_host_alone(cluster, gpu, ac
     given = sorted((kernel["gpus"] for kernel in cluster.report()["kernels"]), key=len)
     assert given == [
         [],
-        [{"uuid": gpu, "mem_bytes": 2 << 30, "compute": 250, "used_bytes": None, "enforced_bytes": None}],
+        [
+            {
+                "uuid": gpu,
+                "mem_bytes": 2 << 30,
+                "compute": 250,
+                "used_bytes": None,
+                "processes": None,
+                "enforced_bytes": None,
+            }
+        ],
     ]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.native.fake_driver import REPOSITORY, FakeDriver
 from tests.native.gpu_container import Container
+from tests.native.launch_container import LaunchContainer
 from tests.native.lease_process import load_steps
 from tests.native.virtual_clock import VirtualClock
 
@@ -97,3 +98,26 @@ def lease_steps(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @pytest.fixture
 def plain_container(fake_driver, build_native):
     return Container(fake_driver, build_native).start()
+
+
+@pytest.fixture(scope="session")
+def launch_client(tmp_path_factory: pytest.TempPathFactory, fake_driver_build: FakeDriver) -> Path:
+    program = tmp_path_factory.mktemp("launch") / "launch_client"
+    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{REPOSITORY / 'native'}"]
+    linked = [f"-L{fake_driver_build.directory}", "-l:libcuda.so.1", "-ldl"]
+    subprocess.run(["gcc", *flags, REPOSITORY / "tests/native/launch_client.c", "-o", program, *linked], check=True)
+    return program
+
+
+@pytest.fixture
+def containers(fake_driver, build_native, launch_client, clock, tmp_path):
+    """Return three containers. All have one build's paths: each process finds its own by where it runs."""
+    fake_driver.init(4)
+    here = Path("/proc/self/cwd")
+    libraries = build_native(here / "limits", here / "state") / "lib"
+    (tmp_path / "lease").mkdir()
+    made = [LaunchContainer(number, launch_client, libraries, tmp_path / str(number), clock) for number in range(3)]
+    for container in made:
+        (container.home / "state").mkdir(parents=True)
+        (container.home / "state/lease").symlink_to(tmp_path / "lease")
+    return made

@@ -22,10 +22,12 @@
 #define MUST(call) must(call, #call)
 #define CU_STREAM_NON_BLOCKING 1
 #define ONE 1, 1, 1, 1, 1, 1
+#define BUFFER_BYTES (256ull << 20)
 
 static CUfunction function;
 static CUstream stream;
 static CUgraphExec executable;
+static CUdeviceptr buffer;
 static _Atomic bool stopped;
 
 static void must(CUresult result, const char *what)
@@ -87,6 +89,9 @@ static CUresult launch_by(const char *way)
     WAY(graph, cuGraphLaunch(executable, stream));
     WAY(graph_ptsz, cuGraphLaunch_ptsz(executable, NULL));
     WAY(looked_up, looked_up());
+    WAY(memset, cuMemsetD8Async(buffer, 0, BUFFER_BYTES, stream));
+    WAY(memset_ptsz, cuMemsetD32Async_ptsz(buffer, 0, BUFFER_BYTES / 4, NULL));
+    WAY(memset_default, cuMemsetD2D16_v2(buffer, 1024, 0, 512, BUFFER_BYTES / 1024));
 #undef WAY
     fprintf(stderr, "there is no way %s\n", way);
     exit(2);
@@ -129,7 +134,7 @@ static CUresult begin_capture(int way)
     }
 }
 
-/* Of three launches. */
+/* Of three launches and memsets. */
 static CUresult capture(int way, int pause_us, CUgraph *graph)
 {
     bool of_thread = way >= FIRST_OF_THREAD;
@@ -137,6 +142,9 @@ static CUresult capture(int way, int pause_us, CUgraph *graph)
     for (int i = 0; i < 3 && result == CUDA_SUCCESS; i++) {
         result = of_thread ? cuLaunchKernel_ptsz(function, ONE, 0, NULL, NULL, NULL)
                            : cuLaunchKernel(function, ONE, 0, stream, NULL, NULL);
+        if (result == CUDA_SUCCESS)
+            result = of_thread ? cuMemsetD8Async_ptsz(buffer, 0, BUFFER_BYTES, NULL)
+                               : cuMemsetD8Async(buffer, 0, BUFFER_BYTES, stream);
         usleep((useconds_t)pause_us);
     }
     CUresult ended = of_thread ? cuStreamEndCapture_ptsz(NULL, graph) : cuStreamEndCapture(stream, graph);
@@ -234,6 +242,7 @@ int main(int count, char **words)
         MUST(cuCtxCreate_v2(&second, 0, atoi(words[1])));
     MUST(cuCtxSetCurrent(of_main));
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    MUST(cuMemAlloc_v2(&buffer, BUFFER_BYTES));
     function = kernel(strcmp(mode, "work") == 0 || strcmp(mode, "elsewhere") == 0 ? words[4] : strncmp(words[3], "spin", 4) == 0 ? words[3] : "noop");
     MUST(capture(CU_STREAM_CAPTURE_MODE_RELAXED, 0, &graph));
     MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));

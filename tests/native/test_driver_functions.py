@@ -49,15 +49,13 @@ WITHOUT_HOOK = {
         cuGraphNodeSetEnabled cuGraphNodeSetParams cuGraphReleaseUserObject cuGraphRemoveDependencies
         cuGraphRetainUserObject cuStreamUpdateCaptureDependencies
     """,
-    "is a copy or a memset, which docs/fgpu.md says are not held to a share": """
+    "is a copy, which docs/fgpu.md says are not held to a share": """
         cuFabricCpyBatchAsync cuMemBatchDecompressAsync cuMemDiscardAndPrefetchBatchAsync cuMemDiscardBatchAsync
         cuMemPrefetchAsync cuMemPrefetchBatchAsync cuMemcpy cuMemcpy2D cuMemcpy2DAsync cuMemcpy2DUnaligned cuMemcpy3D
         cuMemcpy3DAsync cuMemcpy3DBatchAsync cuMemcpy3DPeer cuMemcpy3DPeerAsync cuMemcpy3DWithAttributesAsync
         cuMemcpyAsync cuMemcpyAtoA cuMemcpyAtoD cuMemcpyAtoH cuMemcpyAtoHAsync cuMemcpyBatchAsync cuMemcpyDtoA
         cuMemcpyDtoD cuMemcpyDtoDAsync cuMemcpyDtoH cuMemcpyDtoHAsync cuMemcpyHtoA cuMemcpyHtoAAsync cuMemcpyHtoD
-        cuMemcpyHtoDAsync cuMemcpyPeer cuMemcpyPeerAsync cuMemcpyWithAttributesAsync cuMemsetD16 cuMemsetD16Async
-        cuMemsetD2D16 cuMemsetD2D16Async cuMemsetD2D32 cuMemsetD2D32Async cuMemsetD2D8 cuMemsetD2D8Async cuMemsetD32
-        cuMemsetD32Async cuMemsetD8 cuMemsetD8Async
+        cuMemcpyHtoDAsync cuMemcpyPeer cuMemcpyPeerAsync cuMemcpyWithAttributesAsync
     """,
     "orders work, and does none": """
         cuCtxRecordEvent cuCtxWaitEvent cuEventCreate cuEventDestroy cuEventRecord cuEventRecordWithFlags

@@ -2,71 +2,18 @@
 
 import itertools
 import json
-import os
-import subprocess
-import sys
-import textwrap
-from dataclasses import dataclass
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.native.virtual_clock import SECOND, VirtualClock
+from tests.native.virtual_clock import SECOND
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
 NOT_PERMITTED = 800
 WAYS = ["kernel", "kernel_ptsz", "ex", "ex_ptsz", "cooperative", "cooperative_ptsz", "multi_device", "looked_up"]
-WAYS += ["old", "grid", "grid_async", "graph", "graph_ptsz"]
-
-
-@pytest.fixture(scope="module")
-def launch_client(tmp_path_factory, fake_driver_build):
-    program = tmp_path_factory.mktemp("launch") / "launch_client"
-    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{HERE.parents[1] / 'native'}"]
-    linked = [f"-L{fake_driver_build.directory}", "-l:libcuda.so.1", "-ldl"]
-    subprocess.run(["gcc", *flags, HERE / "launch_client.c", "-o", program, *linked], check=True)
-    return program
-
-
-@dataclass
-class Container:
-    """A container. It shares the GPUs' leases with all other containers; all else is its own."""
-
-    number: int
-    program: Path
-    libraries: Path
-    home: Path
-    clock: VirtualClock
-
-    def limit(self, shares: dict[str, int | str], compute: str = "fair", more: str = "") -> None:
-        gpus = "".join(f"gpu {uuid} {2048 * MIB} {share}\n" for uuid, share in shares.items())
-        words = f"version 1\nkernel 6f1c0000-000{self.number}\ncompute {compute}\ncontext_bytes {256 * MIB}\n"
-        (self.home / "limits").write_text(words + more + gpus)
-        (self.home / "state/usage").unlink(missing_ok=True)
-        for uuid in shares:
-            (self.home / "state/lease" / uuid).touch()
-
-    def start(self, *words: object) -> subprocess.Popen[str]:
-        environment = {"LD_LIBRARY_PATH": str(self.libraries), "PATH": os.environ["PATH"]}
-        return self.clock.start([self.program, *words], environment, cwd=self.home)
-
-    def run(self, *words: object) -> str:
-        return self.clock.output(self.start(*words))
-
-
-@pytest.fixture
-def containers(fake_driver, build_native, launch_client, clock, tmp_path):
-    """Return three containers. All have one build's paths: each process finds its own by where it runs."""
-    fake_driver.init(4)
-    here = Path("/proc/self/cwd")
-    libraries = build_native(here / "limits", here / "state") / "lib"
-    (tmp_path / "lease").mkdir()
-    made = [Container(number, launch_client, libraries, tmp_path / str(number), clock) for number in range(3)]
-    for container in made:
-        (container.home / "state").mkdir(parents=True)
-        (container.home / "state/lease").symlink_to(tmp_path / "lease")
-    return made
+WAYS += ["old", "grid", "grid_async", "graph", "graph_ptsz", "memset", "memset_ptsz", "memset_default"]
 
 
 def busy(fake_driver, clock, processes, uuid):
@@ -160,7 +107,9 @@ def test_best_effort_runs_while_guaranteed_containers_do_not(containers, fake_dr
     clock.output(rest)
 
 
-@pytest.mark.parametrize("way", ["graph", "kernel", "ex", "cooperative", "multi_device", "grid_async", "nodes"])
+@pytest.mark.parametrize(
+    "way", ["graph", "kernel", "ex", "cooperative", "multi_device", "grid_async", "nodes", "memset"]
+)
 def test_a_launch_takes_its_turn_on_the_gpu_where_it_runs(containers, fake_driver, clock, way):
     """Under the context of a GPU that is not limited, a hard tenth of another one once gave nearly all of it."""
     uuid = fake_driver.uuids()[0]
@@ -265,12 +214,54 @@ def test_a_context_ends_after_the_wait_for_its_work_that_goes_on(containers, fak
     clock.output(other)
 
 
-def python(container, script):
-    """Return the exit status and the output of a script, on the machine's own clock."""
-    environment = {"LD_LIBRARY_PATH": str(container.libraries), "PYTHONPATH": str(HERE), "PATH": os.environ["PATH"]}
-    command = [sys.executable, "-S", "-c", "from cuda_client import *\n" + textwrap.dedent(script)]
-    done = subprocess.run(command, env=environment, cwd=container.home, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+MEMSETS = re.findall(r"^HOOKED\((cuMemset\w+),", (HERE.parents[1] / "native/launch.def").read_text(), re.MULTILINE)
+
+
+def test_each_memset_takes_its_turn_and_sets_what_it_should(containers, fake_driver, clock):
+    """By how long it takes: on the fake driver 2 µs of the processor, and of the GPU a nanosecond for each KiB."""
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500}, compute="none")  # so that nothing waits amid what is measured
+    script = f"""
+        import os
+        context()
+        width, height, pitch, count = 3 << 10, 1 << 10, 16 << 10, 5 << 20
+        old, wide = c_uint(), allocate(20 * MIB)
+        ok(cuda.cuMemAlloc(byref(old), 20 * MIB))
+        start, end = c_void_p(), c_void_p()
+        for event in (start, end):
+            ok(cuda.cuEventCreate(byref(event), 0))
+        def set_by(name):
+            address = wide if "_v2" in name or "Async" in name else old
+            size = c_uint if address is old else c_size_t
+            words = [pitch, 0, width, height] if "D2D" in name else [0, count]
+            words = [0 if word == 0 else size(word) for word in words]
+            return cuda[name](address, *words, *([None] if "Async" in name else []))
+        def duration(name):
+            record = cuda.cuEventRecord_ptsz if name.endswith(("ptds", "ptsz")) else cuda.cuEventRecord
+            ok(record(start, None))
+            ok(set_by(name))
+            ok(record(end, None))
+            ok(cuda.cuEventSynchronize(end))
+            took = c_float()
+            ok(cuda.cuEventElapsedTime(byref(took), start, end))
+            return round(took.value * 1e6)
+        duration("cuMemsetD8")  # which finds and loads what all of them need
+        tell({{name: duration(name) for name in {MEMSETS}}})
+    """
+    command, environment = fake_driver.command(script, container.libraries)
+    took = json.loads(clock.output(clock.start(command, environment, cwd=container.home)))
+    elements = {name: (3 << 10) if "D2D" in name else 5 << 10 for name in MEMSETS}
+    widths = {name: int(re.search(r"D(8|16|32)", name)[1]) // 8 for name in MEMSETS}
+    assert took == {name: 2000 + elements[name] * widths[name] for name in MEMSETS}
+    assert len(MEMSETS) == 30
+    container.limit({uuid: 500})
+    (container.home / "state/lease" / uuid).unlink()
+    refused = f"""
+        context()
+        address, zero = c_uint64(0), c_size_t(0)
+        tell([cuda[name](address, *[zero] * (4 if "D2D" in name else 2), None) for name in {MEMSETS}])
+    """
+    assert container.python(refused)[1] == f"{[NOT_PERMITTED] * 30}\n"
 
 
 def test_the_end_of_a_forked_child_is_not_its_parents(containers, fake_driver):
@@ -291,7 +282,7 @@ def test_the_end_of_a_forked_child_is_not_its_parents(containers, fake_driver):
         ended = os.wait()[1]
         tell([ended, before == turn() != bytes(8)])
     """
-    assert python(container, script) == (0, "[0, true]\n", "")
+    assert container.python(script) == (0, "[0, true]\n", "")
 
 
 def test_a_program_may_unload_the_library_and_destroy_its_context_after_a_launch(containers, fake_driver):
@@ -309,4 +300,4 @@ def test_a_program_may_unload_the_library_and_destroy_its_context_after_a_launch
         # The lease's threads run in it.
         tell("libcuda.so.1" in open("/proc/self/maps").read())
     """
-    assert python(container, script) == (0, "true\n", "")
+    assert container.python(script) == (0, "true\n", "")

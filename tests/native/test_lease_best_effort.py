@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.native.lease_process import SHUT, SOLITUDE, Gpu, Process, a_process_alone
-from tests.native.test_lease_table import CLOSING
+from tests.native.lease_process import PATIENCE, SHUT, SOLITUDE, Gpu, Process, a_process_alone
+from tests.native.test_lease_table import CLOSING, grant
 from tests.native.virtual_clock import MS, SECOND
 
 
@@ -177,6 +177,17 @@ def test_a_turn_that_its_process_leaves_soon_is_over_at_once(alone, gpu):
     assert alone.leaving != 0
     alone.drain()
     assert gpu.holder == other.account
+
+
+def test_a_turn_that_nobody_uses_is_left_to_best_effort(gpu):
+    """The process for which it came has ended, and another one of its container looks."""
+    guaranteed, rest = Process(gpu), Process(gpu, best_effort=True)
+    gpu.table.grant = grant(guaranteed.account)
+    gpu.waits(rest)
+    guaranteed.step(PATIENCE)
+    assert gpu.holder == guaranteed.account
+    guaranteed.step(1)
+    assert gpu.holder == rest.account
 
 
 def test_solitude_is_not_forgotten_while_best_effort_waits(alone, gpu):

@@ -100,6 +100,35 @@ def view(container):
     return json.loads(done.stdout)
 
 
+def test_samples_of_a_process_that_has_ended_are_not_told_again(container):
+    """The neighbour's stood before the own one, and nothing of an earlier answer may be read for another one."""
+    neighbour, own = (container.driver.start(BUSY, *of) for of in ([], [container.libraries]))
+    for process in (neighbour, own):
+        process.stdout.readline()
+    ask = """
+import pynvml, sys
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+for _ in sys.stdin:
+    print([sample.pid for sample in pynvml.nvmlDeviceGetProcessUtilization(device, 0)], flush=True)
+"""
+    asking = subprocess.Popen(
+        [sys.executable, "-c", ask], env=container.environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    answers = []
+    for process in (None, neighbour):
+        if process:
+            process.kill()
+            process.communicate()
+        asking.stdin.write("\n")
+        asking.stdin.flush()
+        answers.append(asking.stdout.readline())
+    asking.communicate()
+    own.kill()
+    own.communicate()
+    assert answers == [f"[{own.pid}]\n"] * 2
+
+
 def test_a_container_sees_its_own_processes_and_utilisation_only(container):
     neighbour = container.driver.start(BUSY)
     neighbour.stdout.readline()

@@ -85,6 +85,54 @@ def test_a_zombie_has_ended_unless_other_threads_of_it_live(process):
         other.communicate()
 
 
+OLD_KERNEL = """
+#include <errno.h>
+#include <stddef.h>
+int madvise(void *start, size_t length, int advice)
+{
+    (void)start, (void)length, (void)advice;
+    errno = EINVAL;
+    return -1;
+}
+"""
+
+
+@pytest.mark.parametrize("kernel", ["new", "old"])
+def test_a_forked_child_forgets_once_what_was_its_parents(built, tmp_path, kernel):
+    """Linux wipes a page in a child since 4.14; on an older one the C library calls a handler in it."""
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    if kernel == "old":
+        (tmp_path / "old.c").write_text(OLD_KERNEL)
+        subprocess.run(["gcc", "-shared", "-fPIC", tmp_path / "old.c", "-o", tmp_path / "old.so"], check=True)
+        environment["LD_PRELOAD"] = str(tmp_path / "old.so")
+    script = f"""
+import ctypes, os
+library, seen = ctypes.CDLL({str(built)!r}), []
+forget = ctypes.CFUNCTYPE(None)(lambda: seen.append(os.getpid()))
+library.process_on_fork(forget)
+mark = ctypes.POINTER(ctypes.c_int).in_dll(library, "process_mark")
+def check():
+    if mark[0] != 1:
+        library.process_after_fork()
+check()
+assert seen == []
+if os.fork() == 0:
+    check()
+    check()
+    assert seen == [os.getpid()]
+    if os.fork() == 0:
+        check()
+        assert seen == [os.getppid(), os.getpid()]
+        os._exit(0)
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+status = os.waitstatus_to_exitcode(os.wait()[1])
+check()
+assert (status, seen) == (0, [])
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_process_that_cannot_be_looked_at_counts_as_alive(built):
     """A program without a free descriptor can read nothing of others, nor of itself."""
     script = f"""

@@ -126,6 +126,19 @@ def test_a_device_or_a_context_that_is_not_there_is_the_drivers_to_refuse(attack
     assert told == "[101, 201, 201, 7, 7]"
 
 
+def test_the_total_of_a_gpu_is_its_cap_for_the_oldest_programs_too(attack):
+    """They have 32 bits for it, and the second GPU, which is not limited, has 8 GiB."""
+    told, _ = attack("""
+        ok(cuda.cuInit(0))
+        totals, total = [], c_uint()
+        for device in range(2):
+            ok(cuda.cuDeviceTotalMem(byref(total), device))
+            totals.append(total.value)
+        tell([*totals, cuda.cuDeviceTotalMem(None, 0), cuda.cuDeviceTotalMem(byref(total), 7), total.value])
+    """)
+    assert told == f"[{CAP}, {2**32 - 1}, 1, 101, {2**32 - 1}]"
+
+
 def test_memory_of_the_host_is_not_charged(attack):
     told, used = attack("""
         context()

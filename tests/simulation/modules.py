@@ -399,7 +399,7 @@ class Modules:
             "finished_at": _moment(container.finished_clock),
             "address": "10.1.2.3" if lives and is_joined else None,
             "ssh_port": 49153 if lives and is_joined and container.kernel_name == "main1" else None,
-            "gpus": [{**gpu, "used_bytes": 0, "enforced_bytes": None} for gpu in container.gpus],
+            "gpus": [{**gpu, "used_bytes": 0, "processes": 0, "enforced_bytes": None} for gpu in container.gpus],
             "uncapped": [],
             # No session of a simulation has a signal.
             "signals": 0,

@@ -13,7 +13,8 @@ from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Kernel, Session
 from muster.core.values.units import spell_bytes
 
-# NVML counts what the driver needs for a process as well, of which the libraries charge a calibrated estimate.
+# NVML counts what the driver needs for each process as well, of which the libraries charge a calibrated estimate. So
+# this is for each process, and a program of many processes is not ended for a small error in the estimate.
 TOLERANCE_BYTES = 64 << 20
 _MOST_NAMED = 4
 
@@ -95,7 +96,7 @@ def _over_share(kernel: Kernel, gpus: Sequence[KernelGpuReport], factor: int, *,
     """
     for gpu in _capped(gpus):
         used, cap = gpu.used_bytes, (gpu.mem_bytes or 0) * factor // WHOLE_MILLI
-        if used is not None and used > cap + TOLERANCE_BYTES:
+        if used is not None and used > cap + max(1, gpu.processes or 0) * TOLERANCE_BYTES:
             topic = f"{kernel.name} uses "
             problem = f"{topic}{spell_bytes(used)} of GPU memory, its share is {spell_bytes(cap)}"
             return GpuFinding(problem, topic, ends)

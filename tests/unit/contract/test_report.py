@@ -19,7 +19,8 @@ def full_report() -> dict[str, Any]:
     """Return a report in which no list is empty and no optional value is missing."""
     report = report_of("a1", gpus=2, numa_nodes=2, swarm="manager")
     session = placed_on(make_session(1), "a1")
-    held = {"uuid": "GPU-a1-0", "mem_bytes": 1 << 30, "compute": 250, "used_bytes": 5, "enforced_bytes": None}
+    held = {"uuid": "GPU-a1-0", "mem_bytes": 1 << 30, "compute": 250, "used_bytes": 5, "processes": 1}
+    held["enforced_bytes"] = None
     app = {"healthy": False, "exit_code": 127, "problem": "no such program"}
     entry = kernel_entry(
         session, "main1", gpus=[held], uncapped=[57], apps={"jupyterlab": app}, use=use_of(at=1.5, cpu_seconds=2.0)

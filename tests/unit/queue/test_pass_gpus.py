@@ -65,6 +65,35 @@ def test_a_container_above_its_share_is_reported_at_the_begin_and_at_the_end(con
     assert node.state(session) == S.RUNNING
 
 
+def test_each_process_of_a_container_is_allowed_the_error_of_its_own_context(control_node):
+    agent = host(fgpu_over_cap="end")
+    node = control_node(agent)
+    session = node.submit(fgpu="0.5")
+    node.run()
+    agent.containers[session.id].gpu_processes = 4
+    use(agent, session, CAP + 4 * TOLERANCE_BYTES)
+    node.run()
+    assert (gpu_notes(node, session), node.state(session)) == ([], S.RUNNING)
+    use(agent, session, CAP + 4 * TOLERANCE_BYTES + 1)
+    node.run()
+    assert node.state(session) == S.TERMINATED
+
+
+@pytest.mark.parametrize("processes", [0, None])
+def test_memory_that_no_process_is_listed_for_is_allowed_the_error_of_one_context(control_node, processes):
+    agent = host()
+    node = control_node(agent)
+    session = node.submit(fgpu="0.5")
+    node.run()
+    agent.containers[session.id].gpu_processes = processes
+    use(agent, session, CAP + TOLERANCE_BYTES)
+    node.run()
+    assert gpu_notes(node, session) == []
+    use(agent, session, CAP + TOLERANCE_BYTES + 1)
+    node.run()
+    assert len(gpu_notes(node, session)) == 1
+
+
 def test_best_effort_may_be_above_its_share_where_the_site_overcommits(control_node):
     agent = host(fgpu_overcommit=1.5)
     node = control_node(agent)

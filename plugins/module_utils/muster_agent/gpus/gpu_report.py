@@ -108,23 +108,28 @@ def _answer(writing: int, read: Callable[[], Any]) -> None:
         os._exit(status)
 
 
-def memory_by_container(
+def processes_by_container(
     answers: nvml.Answers, container_ids: Iterable[str], proc: Path = _PROC
-) -> dict[str, dict[str, int | None]]:
-    """Return UUID -> container's id -> bytes that its processes use there; None where the driver cannot say.
+) -> dict[str, dict[str, list[int | None]]]:
+    """Return UUID -> container's id -> bytes that each of its processes uses there; None where the driver cannot say.
 
     GPUs whose processes the driver does not list are left out.
     """
     known = set(container_ids)
     listed = {uuid: processes for uuid, processes in answers.processes.items() if processes is not None}
-    used: dict[str, dict[str, int | None]] = {uuid: dict.fromkeys(known, 0) for uuid in listed}
+    found: dict[str, dict[str, list[int | None]]] = {uuid: {of: [] for of in known} for uuid in listed}
     for uuid, processes in listed.items():
         for pid, mem_bytes in processes:
             container_id = _container_of(pid, known, proc)
             if container_id is not None:
-                before = used[uuid][container_id]
-                used[uuid][container_id] = None if before is None or mem_bytes is None else before + mem_bytes
-    return used
+                found[uuid][container_id].append(mem_bytes)
+    return found
+
+
+def sum_of_known(amounts: list[int | None] | None) -> int | None:
+    """Return the sum, or None if one of the amounts, or all that there is, is not known."""
+    known = [amount for amount in amounts or () if amount is not None]
+    return sum(known) if amounts is not None and len(known) == len(amounts) else None
 
 
 def uncapped_processes(

@@ -20,9 +20,10 @@ from ..gpus import cdi, device_nodes, memory_limits, toolkit
 from ..gpus.gpu_report import (
     GpuReading,
     context_costs,
-    memory_by_container,
     percent_by_container,
+    processes_by_container,
     strangers,
+    sum_of_known,
     uncapped_processes,
 )
 from ..launch import end_signals, key_directory, last_words, notices
@@ -67,7 +68,7 @@ def gather_report(
     app_health.probe_all(kernels)
     swarm = overlay_networks.swarm_of(info)
     answers = reading.result(warn)
-    used = memory_by_container(answers, [kernel["container_id"] for kernel in kernels])
+    processes = processes_by_container(answers, [kernel["container_id"] for kernel in kernels])
     busy = percent_by_container(answers, [kernel["container_id"] for kernel in kernels])
     of_nobody = strangers(answers, _of_all_clusters(engine)) if any(answers.processes.values()) else {}
     tree = Path(names.FGPU_PATH)
@@ -84,7 +85,9 @@ def gather_report(
         known = [part for part in parts if part is not None]
         kernel["use"]["gpu_percent"] = sum(known) if parts and len(known) == len(parts) else None
         for gpu in kernel["gpus"]:
-            gpu["used_bytes"] = used.get(gpu["uuid"], {}).get(kernel["container_id"])
+            used = processes.get(gpu["uuid"], {}).get(kernel["container_id"])
+            gpu["used_bytes"] = sum_of_known(used)
+            gpu["processes"] = None if used is None else len(used)
             gpu["enforced_bytes"] = enforced.get((kernel["container_id"], gpu["uuid"]))
         del kernel["pid"]
         kernel["uncapped"] = uncapped.get(kernel["container_id"], [])
