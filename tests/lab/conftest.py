@@ -1,5 +1,6 @@
 """The lab, provisioned, and control nodes of their own for its tests."""
 
+import functools
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,11 +40,11 @@ def control_nodes(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     for node in nodes:
         node.end_everything()
         # An overlay goes after its session has ended: the swarm may hold it until a later visit to its keeper.
-        eventually(lambda node=node: left_anywhere(lab, node), lambda left: left == {})
+        eventually(functools.partial(_left_anywhere, lab, node), lambda left: left == {})
         node.stop_daemon()
 
 
-def left_anywhere(lab: Lab, node: LabControlNode) -> dict[str, dict[str, list[str]]]:
+def _left_anywhere(lab: Lab, node: LabControlNode) -> dict[str, dict[str, list[str]]]:
     """Return, by host, what is left of the node's sessions, after a pass if no daemon works its queue."""
     if node.daemon is None:
         node.run("pass", "--wait", check=False)
