@@ -36,6 +36,7 @@ LOADED = {"lease_table.c", "lease_turn.c"}
 # choose their C library's extensions later.
 COVER = """
 int open(const char *, int, ...);
+int close(int);
 void *mmap(void *, unsigned long, int, int, int, long);
 static char cover_nowhere[4096], *cover_map;
 __attribute__((no_sanitize("address", "thread", "undefined"))) static inline void cover(int at)
@@ -44,6 +45,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) static inline voi
         int file = open(COVER_FILE, 2);
         char *mapped = file >= 0 ? mmap((void *)0, 4096, 3, 1, file, 0) : cover_nowhere;
         cover_map = mapped == (char *)-1 ? cover_nowhere : mapped;
+        close(file);
     }
     cover_map[at] = 1;
 }

@@ -306,20 +306,24 @@ HOOK CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     struct charge charge;
     struct allocation before = {0};
     CUcontext context;
-    size_t set = value;
+    size_t old = 0, set = value;
     int gpu = fgpu_gpu_of_current(&context);
     /* A context's address is that of a structure, so that a small number fits in. */
     uint64_t key = (uintptr_t)context | (limit & 7u), bytes = gpu >= 0 ? limit_bytes(limit, value) : 0;
     CUresult result = charge_begin(&charge, gpu, bytes);
     if (result != CUDA_SUCCESS)
         return result;
+    REAL(cuCtxGetLimit)(&old, limit);
     do
         result = REAL(cuCtxSetLimit)(limit, value);
     while (charge_again(&charge, result));
     if (charge_end(&charge, result) != CUDA_SUCCESS || gpu < 0)
         return result;
-    if (REAL(cuCtxGetLimit)(&set, limit) == CUDA_SUCCESS) /* the driver may set less, or a little more */
-        charge_settle(&charge, limit_bytes(limit, set));
+    /* The driver may have set less, or a little more, for which there may be no room. */
+    if (REAL(cuCtxGetLimit)(&set, limit) == CUDA_SUCCESS && !charge_settle(&charge, limit_bytes(limit, set))) {
+        REAL(cuCtxSetLimit)(limit, old);
+        return charge_end(&charge, CUDA_ERROR_OUT_OF_MEMORY);
+    }
     if (allocations_take(&limit_memory, key, &before))
         usage_release(before.gpu, before.bytes);
     if (charge.bytes != 0)

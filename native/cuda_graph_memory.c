@@ -124,18 +124,6 @@ HOOK CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph
     return instantiated(REAL(cuGraphInstantiateWithFlags)(executable, graph, flags), executable, graph);
 }
 
-HOOK CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph,
-                                           CUDA_GRAPH_INSTANTIATE_PARAMS *parameters)
-{
-    return instantiated(REAL(cuGraphInstantiateWithParams)(executable, graph, parameters), executable, graph);
-}
-
-HOOK CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph,
-                                                CUDA_GRAPH_INSTANTIATE_PARAMS *parameters)
-{
-    return instantiated(REAL(cuGraphInstantiateWithParams_ptsz)(executable, graph, parameters), executable, graph);
-}
-
 HOOK CUresult cuGraphExecDestroy(CUgraphExec executable)
 {
     struct allocation allocation;
@@ -242,6 +230,41 @@ HOOK CUresult cuGraphUpload(CUgraphExec executable, CUstream stream)
 HOOK CUresult cuGraphUpload_ptsz(CUgraphExec executable, CUstream stream)
 {
     return upload(executable, stream, REAL(cuGraphUpload_ptsz));
+}
+
+/* Instantiates a graph and uploads it afterwards, if that was to be done at once: the memory of its nodes is charged
+   before an upload takes it. */
+static CUresult instantiate_with(CUgraphExec *executable, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *parameters,
+                                 CUresult (*real)(CUgraphExec *, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS *),
+                                 CUresult (*real_upload)(CUgraphExec, CUstream))
+{
+    uint64_t flags = parameters != NULL ? parameters->flags : 0;
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) == 0)
+        return instantiated(real(executable, graph, parameters), executable, graph);
+    parameters->flags = flags & ~(uint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+    CUresult result = instantiated(real(executable, graph, parameters), executable, graph);
+    parameters->flags = flags;
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = upload(*executable, parameters->hUploadStream, real_upload);
+    if (result != CUDA_SUCCESS) {
+        cuGraphExecDestroy(*executable);
+        parameters->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+    }
+    return result;
+}
+
+HOOK CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS *parameters)
+{
+    return instantiate_with(executable, graph, parameters, REAL(cuGraphInstantiateWithParams), REAL(cuGraphUpload));
+}
+
+HOOK CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph,
+                                                CUDA_GRAPH_INSTANTIATE_PARAMS *parameters)
+{
+    return instantiate_with(executable, graph, parameters, REAL(cuGraphInstantiateWithParams_ptsz),
+                            REAL(cuGraphUpload_ptsz));
 }
 
 HOOK CUresult cuDeviceGraphMemTrim(CUdevice device)

@@ -1,5 +1,6 @@
 #include "driver.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,12 @@ CUresult enqueue(struct CUstream_st *stream, uint64_t duration_ns)
     return CUDA_SUCCESS;
 }
 
+struct CUmod_st {
+    unsigned device;
+    uint64_t bytes;
+};
+
+/* An image says how much memory it takes: "code of 1024 bytes". */
 EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
     CUcontext context;
@@ -24,14 +31,26 @@ EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
         return result;
     if (!image)
         return CUDA_ERROR_INVALID_VALUE;
-    *module = (CUmodule)calloc(1, 1);
+    unsigned long long bytes = 0;
+    (void)!sscanf(image, "code of %llu bytes", &bytes);
+    result = reserve_bytes(context->device, bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *module = malloc(sizeof **module);
+    **module = (struct CUmod_st){context->device, bytes};
     return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuModuleUnload(CUmodule module)
 {
+    CUresult result = driver_status();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!module)
+        return CUDA_ERROR_INVALID_HANDLE;
+    state_release(gpu_process, module->device, module->bytes);
     free(module);
-    return driver_status();
+    return CUDA_SUCCESS;
 }
 
 /* The name says how long a launch keeps the device: noop, spin_us_5000, spin_ns_800. */

@@ -24,6 +24,9 @@ def exported(library: Path) -> set[str]:
 def declared(header: str, prefix: str) -> set[str]:
     text = (ABI / header).read_text()
     twins = {f"{name}_ptsz" for name in re.findall(r"^ON_STREAM\((\w+)", text, re.MULTILINE)}
+    forms = ("", "_v2", "_v2_ptds", "Async", "Async_ptsz")
+    memsets = re.findall(r"^MEMSET(?:_2D)?\((\w+)", text, re.MULTILINE)
+    twins |= {f"{name}{form}" for name in memsets for form in forms}
     return twins | set(re.findall(rf"^(?:[\w ]+[ *]|ON_STREAM\()({prefix}[A-Z]\w+)[(,]", text, re.MULTILINE))
 
 

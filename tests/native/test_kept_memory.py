@@ -249,6 +249,24 @@ if {kept_by!r} != "an importer":
     assert container.client("fill", "linear", BLOCK)["count"] == MOST_BLOCKS
 
 
+@pytest.mark.parametrize("order", ["012", "120", "201", "210"])
+def test_memory_that_a_process_imports_from_itself_lasts_until_the_last_handle_of_it(attack, order):
+    told, used = attack(f"""
+        import os
+        context()
+        handles = [create(1024 * MIB)]
+        descriptor = exported(handles[0])
+        handles += [imported(descriptor), imported(descriptor)]
+        os.close(descriptor)
+        free = [free_and_total()[0]]
+        for place in {list(map(int, order))}:
+            ok(cuda.cuMemRelease(handles[place]))
+            free.append(free_and_total()[0])
+        tell([({CAP - CONTEXT} - this) // MIB for this in free])
+    """)
+    assert (told, used) == ("[1024, 1024, 1024, 0]", CONTEXT)
+
+
 def test_each_of_many_descriptors_keeps_the_memory(attack):
     """More than the libraries tell apart. The one that is left is neither the first nor one of those."""
     told, used = attack("""

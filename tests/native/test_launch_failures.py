@@ -111,3 +111,30 @@ def test_a_forked_child_opens_the_lease_for_itself(containers, fake_driver):
         os.wait()
     """
     assert container.python(script) == (0, "[true]\n", "")
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a pipe"])
+def test_a_lease_that_is_lost_amid_launches_ends_them_until_it_is_back(containers, fake_driver, instead):
+    """A program has closed all its files, and the one at the lease's path is not what it was."""
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500})
+    script = f"""
+        import os
+        path = "state/lease/{uuid}"
+        context()
+        run = kernel("spin_us_2000")
+        ok(launch(run))
+        os.rename(path, path + ".kept")
+        if {instead!r} == "a pipe":
+            os.mkfifo(path)
+        os.closerange(3, 64)
+        lost = next(result for result in (launch(run) for _ in range(5000)) if result)
+        again = launch(run)
+        os.rename(path + ".kept", path)
+        os.closerange(3, 64)
+        tell([lost, again, launch(run), launch(run)])
+    """
+    status, told, errors = container.python(script)
+    assert (status, told) == (0, "[2, 2, 0, 0]\n"), errors
+    reason = {"nothing": "No such file or directory", "a pipe": "Illegal seek"}[instead]
+    assert f"{reason}: no launch without the compute lease" in errors

@@ -3,10 +3,12 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from muster.core.gpus.check import TOLERANCE_BYTES
 from tests.modules.agent_code import gpu_report, nvml
 from tests.native.gpu_container import CAP, MIB, OUT_OF_MEMORY
 
@@ -30,6 +32,28 @@ def test_a_loader_that_looks_into_the_folder_of_the_driver_finds_the_libraries_t
 
 
 CONTAINER_ID = "a1" * 32
+ASK_THE_HOST = "import json; from tests.modules.agent_code import nvml; print(json.dumps(nvml.read()._asdict()))"
+
+
+def test_the_observation_sees_device_code_beyond_the_share(fake_driver, container, tmp_path):
+    """No library charges it, and the host's driver counts it for the process that has loaded it."""
+    script = """
+        context(); allocate(1792 * MIB)
+        ok(cuda.cuModuleLoadData(byref(c_void_p()), f"code of {512 * MIB} bytes".encode()))
+        tell(0); wait()
+    """
+    process = fake_driver.start(script, container.libraries)
+    assert process.stdout.readline() == "0\n"
+    (tmp_path / str(process.pid)).mkdir()
+    (tmp_path / str(process.pid) / "cgroup").write_text(f"0::/system.slice/docker-{CONTAINER_ID}.scope\n")
+    environment = os.environ | {"LD_LIBRARY_PATH": str(fake_driver.directory)}
+    words = [sys.executable, "-c", ASK_THE_HOST]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    answers = nvml.Answers(**json.loads(done.stdout))
+    process.communicate()
+    used = gpu_report.processes_by_container(answers, [CONTAINER_ID], tmp_path)[fake_driver.uuids()[0]][CONTAINER_ID]
+    assert used == [CAP + 512 * MIB]
+    assert used[0] > CAP + TOLERANCE_BYTES
 
 
 def test_the_observation_finds_programs_that_use_the_gpu_without_the_libraries(fake_driver, container, tmp_path):

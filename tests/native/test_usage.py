@@ -190,6 +190,23 @@ def test_a_table_whose_maker_was_killed_is_made_again(container, rest):
     assert container.client("info")["free"] == CAP - CONTEXT
 
 
+def test_a_table_without_room_refuses_instead_of_ending_the_program_later(container, tmp_path):
+    """The file system of the table is full: of pages that it lacks, the Linux kernel would tell by a signal."""
+    (tmp_path / "full.c").write_text(
+        "#include <errno.h>\n#include <fcntl.h>\n"
+        "int posix_fallocate(int file, off_t from, off_t length)\n"
+        "{ (void)file, (void)from, (void)length; return ENOSPC; }"
+    )
+    subprocess.run(["gcc", "-shared", "-fPIC", tmp_path / "full.c", "-o", tmp_path / "full.so"], check=True)
+    words = [container.program("memory_client"), container.judge, "0", "info"]
+    environment = container.environment | {"LD_PRELOAD": str(tmp_path / "full.so")}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=30)
+    first, second = done.stderr.splitlines()
+    assert f"{container.usage}, cannot be used (No space left on device)" in first
+    assert second.endswith(f"CUDA error {NOT_PERMITTED}")
+    assert container.client("info")["free"] == CAP - CONTEXT, "there is room again"
+
+
 def test_every_user_of_the_container_may_use_the_table(container):
     container.client("info")
     assert container.usage.stat().st_mode & 0o777 == 0o666

@@ -100,6 +100,19 @@ def test_a_limit_is_charged_as_the_driver_has_set_it(attack):
     assert (told, used) == (str([stacks, 0, 2 * MIB, 0, stacks]), CONTEXT + stacks)
 
 
+def test_a_limit_that_the_driver_sets_higher_than_there_is_room_stays_as_it_was(attack):
+    """A byte more is a block more of each stack, 132 MiB together, and a little before the driver has set it."""
+    told, used = attack(f"""
+        context()
+        allocate({CAP - CONTEXT - 64 * MIB})
+        value, left = c_size_t(), free_and_total()[0]
+        result = cuda.cuCtxSetLimit(0, c_size_t(1025))
+        ok(cuda.cuCtxGetLimit(byref(value), 0))
+        tell([result, value.value, left - free_and_total()[0]])
+    """)
+    assert (told, used) == (f"[{OUT_OF_MEMORY}, 1024, 0]", CAP - 64 * MIB)
+
+
 def test_a_gpu_whose_name_the_driver_does_not_say_gives_nothing(attack, fake_driver, container):
     fake_driver.init(2, 8 << 30)
     container.start()
