@@ -2,9 +2,11 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import muster.web
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
@@ -14,6 +16,7 @@ from tests.strategies.sessions import make_session, placed_on
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 from tests.unit.web.pages.test_launch_page import words_of
 
+TEMPLATES = Path(muster.web.__file__).parent / "templates"
 PAGES = (
     *("/overview", "/sessions", "/launch", "/queue", "/resources", "/reservations", "/limits", "/usage", "/folders"),
     *("/images", "/account", "/sessions/mine", "/resources/a1"),
@@ -85,3 +88,24 @@ def test_what_stands_beside_a_label_does_not_say_it_again(wait, words):
     assert beside_label(wait) == words
     repeated = {*wait_label(wait).split()} & {*words.split()}
     assert not repeated
+
+
+@pytest.mark.parametrize(
+    ("said", "once_said"),
+    [
+        (">Result<", "What becomes of it"),
+        (">Total resources<", "What it adds up to"),
+        (">As command / YAML<", "The same as text"),
+        (">History<", "What happened"),
+        (">Actions<", "Reach it"),
+        (">Description<", "What it is"),
+        (">Group by<", "A line for each"),
+        ("Ask an administrator", "Whoever keeps the control node"),
+        (">Cancel<", ">Keep<"),
+        ("containers", "kernels run"),
+    ],
+)
+def test_pages_call_things_by_their_plain_names(said, once_said):
+    pages = "".join(template.read_text() for template in TEMPLATES.glob("*.html"))
+    assert said in pages
+    assert once_said not in pages
