@@ -30,6 +30,7 @@ from muster.service.problem_kinds import KINDS
 
 MEDIA_TYPE = "application/problem+json"
 PAGELESS = ("/api/", "/metrics", "/healthz", "/readyz")
+_MAX_PATH, _MAX_METHOD = 200, 20
 _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
@@ -151,7 +152,11 @@ def install(app: FastAPI, page: ErrorPage, plain: Callable[[str], str]) -> None:
         allowed = _allowed_methods(request) if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else []
         if allowed:
             headers["Allow"] = ", ".join(allowed)
-        return response(request, _of_status(error.status_code, "http", str(error.detail)), headers)
+        detail = str(error.detail)
+        if detail == HTTPStatus(error.status_code).phrase:
+            # The framework's own errors say no more than their status.
+            detail = _routing_problem(request, error.status_code, allowed) or detail
+        return response(request, _of_status(error.status_code, "http", detail), headers)
 
 
 def _allowed_methods(request: Request) -> list[str]:
@@ -163,6 +168,15 @@ def _allowed_methods(request: Request) -> list[str]:
         return any(route.matches(scope)[0] == Match.FULL for route in routes)
 
     return [method for method in _METHODS if is_routed(method)]
+
+
+def _routing_problem(request: Request, status: int, allowed: list[str]) -> str:
+    """Return why no route takes the request; empty for another status."""
+    if status == HTTPStatus.NOT_FOUND:
+        return f"there is nothing at {request.url.path[:_MAX_PATH]}"
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"{request.method[:_MAX_METHOD]} is not possible here; use {' or '.join(allowed)}"
+    return ""
 
 
 def _of_status(status: int, kind: str, detail: str, errors: list[FieldProblem] | None = None) -> Problem:

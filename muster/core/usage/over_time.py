@@ -54,7 +54,7 @@ class UsageOverTime:
 def span_named(name: str) -> Span:
     """Return the span of that name. Raises BadInputError where there is none."""
     if name not in SPANS:
-        raise BadInputError(f"span: {name!r} is none; write {', '.join(SPANS)}")
+        raise BadInputError(f"span: there is no {name!r}; write {', '.join(SPANS)}")
     return SPANS[name]
 
 

@@ -119,8 +119,14 @@ def parse_duration(value: object) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the span in at most two units: `45s`, `3m20s`, `2h5m`, `4d2h`."""
-    return "".join(_parts(int(seconds))[:2]) or "0s"
+    """Return the span in its largest unit and the next one: `45s`, `3m20s`, `2h5m`, `4d2h`.
+
+    Not `7h55s`, which reads like 7 hours and 55 minutes.
+    """
+    parts = _parts(int(seconds))
+    largest, *smaller = parts or ["0s"]
+    following = dict(zip("dhm", "hms", strict=True)).get(largest[-1])
+    return largest + "".join(part for part in smaller[:1] if part[-1] == following)
 
 
 def exact_duration(seconds: int) -> str:

@@ -13,7 +13,7 @@ from muster.core.values.units import format_duration
 HOPELESS = frozenset({WaitCode.NEVER_FITS, WaitCode.NO_AGENTS, WaitCode.NEVER_RUNS})
 """What does not end by waiting."""
 
-NOT_WORKED = "unknown: nobody works the queue"
+NOT_WORKED = "unknown, since nobody works the queue"
 _MOST_NAMES = 5
 
 

@@ -5,22 +5,22 @@ from collections.abc import Mapping
 from muster.core.model.wait import WaitCode
 from muster.core.whatif.explain import HOPELESS, NOT_WORKED, ExplainedWait, Surroundings, moment_text
 
-_UNKNOWN: Mapping[WaitCode, str] = {
-    WaitCode.HELD: "unknown: not before it is released",
-    WaitCode.DEPENDENCY: "unknown: after the sessions that it waits for",
-    WaitCode.LIMIT: "unknown: when something that the limit counts has ended",
-    WaitCode.ARRAY: "unknown: when another one of its array has ended",
-    WaitCode.WINDOW: "unknown: when the agents are no longer set aside",
-    WaitCode.PREEMPTING: "unknown: as soon as those that are preempted have ended",
+_AFTER: Mapping[WaitCode, str] = {
+    WaitCode.HELD: "not before it is released",
+    WaitCode.DEPENDENCY: "after the sessions that it waits for",
+    WaitCode.LIMIT: "when something that the limit counts has ended",
+    WaitCode.ARRAY: "when another one of its array has ended",
+    WaitCode.WINDOW: "when the agents are no longer set aside",
+    WaitCode.PREEMPTING: "as soon as those that are preempted have ended",
 }
-_ENDLESS = "unknown: what it waits for has no time limit"
-_FAR = "unknown: what it waits for has no time limit, or too many are ahead of it"
+_ENDLESS = "unknown, since what it waits for has no time limit"
+_FAR = "unknown, since what it waits for has no time limit, or too many are ahead of it"
 
 
 def start_estimate(wait: ExplainedWait | None, around: Surroundings) -> str:
-    """Return a start such as `2026-11-21 14:20 (in 20m)`, `not before …`, `never, as it is`, or `unknown: …`.
+    """Return a start such as `2026-11-21 14:20 (in 20m)`, `not before …`, `never, as it is`, or `unknown, since …`.
 
-    None: it starts now.
+    Where no time is known, what it waits for is named instead. None: it starts now.
     """
     if wait is not None and wait.code in HOPELESS:
         return "never, as it is"
@@ -32,4 +32,4 @@ def start_estimate(wait: ExplainedWait | None, around: Surroundings) -> str:
         return moment_text(wait.estimated_start, around)
     if wait.until is not None:
         return f"not before {moment_text(wait.until, around)}"
-    return _UNKNOWN.get(wait.code, _ENDLESS if wait.endless else _FAR)
+    return _AFTER.get(wait.code, _ENDLESS if wait.endless else _FAR)

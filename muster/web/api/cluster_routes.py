@@ -90,5 +90,5 @@ def _labels(texts: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     for text, equals, _ in pairs:
         if not equals:
-            raise BadInputError(f"label: {text!r} has no =; write NAME=VALUE")
+            raise BadInputError(f"label: {text!r} has no =; write a label such as disk=ssd")
     return {name: value for name, _, value in pairs}

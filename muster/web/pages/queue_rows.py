@@ -8,9 +8,7 @@ from muster.core.whatif.explain import HOPELESS, Surroundings, explain
 from muster.core.whatif.start_estimate import start_estimate
 from muster.service.questions.queue_pages import QueuePage, QueuePart, QueueRow
 from muster.service.questions.views import QueuedView
-from muster.web.words import wait_label
-
-_STARTING = "starts in the next pass of the scheduler"
+from muster.web.words import beside_label, wait_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +16,7 @@ class Row:
     """A waiting session, or several that are alike.
 
     `last_id` is the last one's. `places` is empty if it is about to start; `more` are further lines on why it waits.
-    `value` is what its checkbox sends.
+    `code` is the wait in few words, `why` what else there is to say of it. `value` is what its checkbox sends.
     """
 
     session: QueuedView
@@ -70,7 +68,7 @@ def _row(row: QueueRow, around: Surroundings, selected: frozenset[str]) -> Row:
         count=row.count,
         places=_places(row),
         code=wait_label(wait),
-        why=wait.message if wait else _STARTING,
+        why=beside_label(wait),
         more=explain(session, wait, 0, around, advice=False) if wait else (),
         start=start_estimate(wait, around),
         is_held=wait is not None and wait.code is WaitCode.HELD,

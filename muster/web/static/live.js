@@ -87,16 +87,14 @@ function refreshPeriodically() {
 
 const UNITS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
-// As format_duration of the server.
+// As format_duration of the server: the largest unit and the next one.
 function durationText(seconds) {
-  const parts = [];
-  let rest = seconds;
-  for (const [unit, size] of UNITS) {
-    const amount = Math.floor(rest / size);
-    rest -= amount * size;
-    if (amount) parts.push(`${amount}${unit}`);
-  }
-  return parts.slice(0, 2).join("") || "0s";
+  let first = UNITS.findIndex(([, size]) => seconds >= size);
+  if (first < 0) first = UNITS.length - 1;
+  const [[unit, size], next] = [UNITS[first], UNITS[first + 1]];
+  const text = `${Math.floor(seconds / size)}${unit}`;
+  const rest = next ? Math.floor((seconds % size) / next[1]) : 0;
+  return rest ? `${text}${rest}${next[0]}` : text;
 }
 
 function updateAges() {

@@ -89,3 +89,7 @@ document.addEventListener("change", (event) => {
 });
 document.addEventListener("htmx:afterSettle", updateSelection);
 updateSelection();
+// Now all scripts have run, and htmx knows the page: muster.css lets its buttons be pressed.
+document.addEventListener("DOMContentLoaded", () => {
+  document.documentElement.dataset.ready = "";
+});

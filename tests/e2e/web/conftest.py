@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.control_node import ControlNode
 from tests.e2e.conftest import NewNode
+from tests.waiting import PATIENCE_S
 from tests.web_server import Server, web_server
 
 Visit = Callable[..., Page]
@@ -20,7 +21,7 @@ def chromium() -> Iterator[Browser]:
     """Yield Debian's Chromium, which `./dev test` has installed."""
     path = shutil.which("chromium")
     assert path, "there is no chromium; install it: apt-get install chromium"
-    expect.set_options(timeout=60_000)
+    expect.set_options(timeout=1000 * PATIENCE_S)
     with sync_playwright() as playwright:
         # Its sandbox is for users other than root.
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
@@ -56,7 +57,7 @@ def visit(chromium: Browser, server: Server) -> Iterator[Visit]:
             permissions=["clipboard-read", "clipboard-write"],
         )
         contexts.append(context)
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(1000 * PATIENCE_S)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(message.text) if _is_complaint(message) else None)

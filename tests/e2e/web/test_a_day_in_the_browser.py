@@ -27,7 +27,7 @@ def test_a_session_is_launched_watched_read_and_worked_in(visit):
     answer = page.get_by_role("complementary", name="Preview")
     expect(answer).to_contain_text(re.compile("3 containers"))
     expect(answer).to_contain_text("muster submit")
-    assert "--cluster-size 3" in answer.inner_text()
+    expect(answer).to_contain_text("--cluster-size 3")
     page.locator("#f-bootstrap").fill("echo I am $BACKENDAI_CLUSTER_HOST")
     expect(answer).to_contain_text("bootstrap: echo I am")
     assert serious_findings(page) == []

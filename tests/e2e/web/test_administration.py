@@ -11,6 +11,7 @@ from muster.store.store import Store
 from tests.control_node import ControlNode
 from tests.e2e.web.conftest import serious_findings
 from tests.strategies.agents import make_agent
+from tests.waiting import eventually
 
 WIDTHS = (390, 1280)
 PAGES = ("/account", "/reservations", "/limits")
@@ -33,9 +34,15 @@ def store_of(node: ControlNode) -> Store:
     return Store(f"sqlite:///{node.directory / 'state' / 'muster.db'}")
 
 
-def audited(node: ControlNode) -> list[tuple[str, str]]:
-    lines = (node.directory / "state" / "audit.log").read_text().splitlines()
-    return [(record["method"], record["path"]) for record in map(json.loads, lines)]
+def audited(node: ControlNode, *changes: tuple[str, str], times: int = 1) -> list[int]:
+    """Return how often the audit log has these changes, once each is there so often: lines come after answers."""
+
+    def counts() -> list[int]:
+        lines = (node.directory / "state" / "audit.log").read_text().splitlines(keepends=True)
+        records = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [sum((one["method"], one["path"]) == change for one in records) for change in changes]
+
+    return eventually(counts, lambda counted: min(counted) >= times)
 
 
 def confirm(page: Page) -> None:
@@ -77,9 +84,8 @@ def test_a_limit_is_set_over_that_of_the_settings_and_removed(visit, node, width
     expect(row).to_contain_text("settings file")
     expect(row).not_to_contain_text("8 GPU")
     set_it = ("POST", "/limits?kind=user&name=ada&running.gpu=8&pending.sessions=100")
-    assert [audited(node).count(one) for one in (set_it, ("POST", "/limits/user/ada/unset"))] == [
-        WIDTHS.index(width) + 1
-    ] * 2
+    times = WIDTHS.index(width) + 1
+    assert audited(node, set_it, ("POST", "/limits/user/ada/unset"), times=times) == [times] * 2
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -118,8 +124,7 @@ def test_agents_are_reserved_and_given_back(visit, node, width):
     row.get_by_role("button", name="Take back disks").click()
     confirm(page)
     expect(page.get_by_text("Nothing is reserved.")).to_be_visible()
-    assert ("POST", "/reservations?name=disks") in audited(node)
-    assert ("POST", "/reservations/disks/remove") in audited(node)
+    audited(node, ("POST", "/reservations?name=disks"), ("POST", "/reservations/disks/remove"))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from muster.core.model.agent_sample import AgentSample, Amount
 from muster.core.model.session import Result, SessionState
@@ -91,20 +91,29 @@ def test_the_overview_and_the_queue_keep_nobody_out(visit, width, dark):
         assert serious_findings(page) == [], path
 
 
+def rgb(element: Locator, name: str) -> list[int]:
+    """Return the red, green and blue of an element's colour."""
+    shown = element.evaluate("(element, name) => getComputedStyle(element)[name]", name)
+    return [int(part) for part in re.findall(r"\d+", shown)[:3]]
+
+
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_failure_is_red_and_what_never_fits_is_filled_unlike_what_waits(visit, width):
-    page = visit("ada", width=width)
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_failure_is_red_and_what_never_fits_is_filled_unlike_what_waits(visit, width, dark):
+    page = visit("ada", width=width, dark=dark)
     page.goto("/sessions?show=all")
-    style = "(element, name) => getComputedStyle(element)[name]"
-    failure = page.locator('[data-result="FAILURE"]').first
-    running = page.locator('.badge[data-state="RUNNING"]').first
-    red, green, blue = map(int, re.findall(r"\d+", failure.evaluate(style, "color"))[:3])
+    red, green, blue = rgb(page.locator('[data-result="FAILURE"]').first, "color")
     assert red > 2 * max(green, blue)
-    assert failure.evaluate(style, "color") != running.evaluate(style, "color")
+    seen_green = rgb(page.locator('.badge[data-state="RUNNING"]').first, "color")
+    assert seen_green[1] == max(seen_green)
     page.goto("/queue")
     never = page.get_by_text("never fits", exact=True).first
     waits = page.get_by_text("held", exact=True).first
-    assert never.evaluate(style, "backgroundColor") != waits.evaluate(style, "backgroundColor")
+    red, green, blue = rgb(never, "backgroundColor")
+    assert red > 2 * max(green, blue)
+    assert rgb(waits, "backgroundColor") not in ([red, green, blue], rgb(never, "color"))
+    # The other way round: dark on light where the page is light on dark.
+    assert (sum(rgb(never, "color")) < sum((red, green, blue))) == dark
 
 
 @pytest.mark.parametrize("width", WIDTHS)

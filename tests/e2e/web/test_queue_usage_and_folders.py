@@ -68,7 +68,7 @@ def test_usage_is_shown_and_downloaded(visit, ada, eve):
     page = visit("root", "admin")
     page.goto("/sessions?show=all")
     for project in ("vision", "secret-project"):
-        expect(page.get_by_role("row", name=f"used-{project}")).to_contain_text("TERMINATED", timeout=200_000)
+        expect(page.get_by_role("row", name=f"used-{project}")).to_contain_text("TERMINATED")
     page = visit("ada")
     page.goto("/usage")
     expect(page.get_by_role("row", name="vision")).to_contain_text("1")

@@ -59,7 +59,7 @@ def test_the_page_follows_a_session_from_the_queue_to_its_end(visit, server, ada
 def test_the_page_shows_each_containers_current_usage(visit, busy):
     page = visit("ada")
     page.goto(f"/sessions/{busy}")
-    expect(row(page, "main1")).to_contain_text(re.compile(r"0\.(0[1-9]|[1-9]\d) of 0\.1"))
+    expect(row(page, "main1")).to_contain_text(re.compile(r"0\.(0[1-9]|[1-9]\d?) of 0\.1"))
     expect(row(page, "main1")).to_contain_text(re.compile(r"[\d.]+ [KM]iB of 64 MiB"))
     expect(row(page, "sub1")).to_contain_text("of 64 MiB")
     expect(row(page, "main1")).to_contain_text("/s out")

@@ -9,6 +9,7 @@ from muster.oidc_settings import CALLBACK
 from tests.control_node import ControlNode
 from tests.e2e.web.conftest import serious_findings
 from tests.oidc_provider import CLIENT, SECRET, Person, running_provider, signing_key
+from tests.waiting import PATIENCE_S
 from tests.web_server import free_port, web_server
 
 WIDTHS = (390, 1280)
@@ -64,7 +65,7 @@ def visitor(chromium, server):
         context = chromium.new_context(
             base_url=server.url, viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
         )
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(1000 * PATIENCE_S)
         contexts.append(context)
         return context.new_page()
 

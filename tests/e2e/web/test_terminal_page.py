@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.web.conftest import serious_findings
+from tests.waiting import eventually
 
 SMALL = {"cpu": 0.05, "mem": "64M", "shm": "16M"}
 # 30,000 lines, more than a page keeps; colours, a progress bar, markup, and then a line each second.
@@ -34,10 +35,10 @@ def test_a_log_is_cut_followed_searched_and_read_without_the_mouse(visit, talks)
     expect(page.locator("#log-status")).to_have_text("Following.")
     page.get_by_label("Start at").select_option("20000")
     expect(page.locator("#log-lines")).to_have_text(re.compile("older ones are in the download"))
-    assert "line 30000\n" in text.inner_text()
-    assert "line 9\n" not in text.inner_text()
+    shown = eventually(text.inner_text, lambda shown: "line 30000\n" in shown, complaint=lambda: "")
+    assert "line 9\n" not in shown
     # The terminal shows its end until the reader scrolls up.
-    assert text.evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight") < 40
+    eventually(lambda: text.evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight"), lambda rest: rest < 40)
     page.keyboard.press("/")
     expect(page.locator("#log-search")).to_be_focused()
     # Far from the end, however long it has gone on.
@@ -48,7 +49,8 @@ def test_a_log_is_cut_followed_searched_and_read_without_the_mouse(visit, talks)
     page.keyboard.press("Shift+Enter")
     expect(page.locator("#log-matches")).to_have_text("10 of 10")
     expect(page.get_by_role("button", name="To the end")).to_be_visible()
-    assert page.evaluate("CSS.highlights.get('log-match').size + CSS.highlights.get('log-current').size") == 10
+    marked = "CSS.highlights.get('log-match').size + CSS.highlights.get('log-current').size"
+    eventually(lambda: page.evaluate(marked), lambda count: count == 10)
     page.get_by_role("button", name="To the end").click()
     expect(page.get_by_role("button", name="To the end")).to_be_hidden()
     assert serious_findings(page) == []

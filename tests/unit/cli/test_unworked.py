@@ -93,7 +93,7 @@ def test_a_forecast_says_that_nothing_starts_while_nobody_works_the_queue(cluste
 def test_the_queue_promises_no_start_while_nobody_works_it(cluster):
     assert "nobody works" not in muster("queue").out
     beat(cluster, 1025)
-    assert muster("queue").out.splitlines()[1].endswith("unknown: nobody works the queue")
+    assert muster("queue").out.splitlines()[1].endswith("unknown, since nobody works the queue")
 
 
 def test_an_agent_that_was_not_observed_lately_is_stale(cluster):

@@ -151,5 +151,5 @@ def test_points_are_even_and_gaps_stay_gaps(name, now, steps_ago):
 
 
 def test_a_span_that_is_none_is_refused():
-    with pytest.raises(BadInputError, match="span: 'year' is none; write hour, day, week"):
+    with pytest.raises(BadInputError, match="span: there is no 'year'; write hour, day, week"):
         span_named("year")

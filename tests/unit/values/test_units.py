@@ -114,6 +114,8 @@ def test_an_exact_moment_is_read_as_the_same_moment(seconds):
         (spell_bytes(2112 << 20), "2.062 GiB"),
         (spell_bytes(512), "512 B"),
         (format_duration(7384), "2h3m"),
+        (format_duration(7 * 3600 + 55), "7h"),
+        (format_duration(86400 + 3540), "1d"),
         (exact_duration(7384), "2h3m4s"),
         (format_duration(0), "0s"),
         (format_age(NOW.timestamp(), NOW.timestamp() + 90), "1m30s"),

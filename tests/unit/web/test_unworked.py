@@ -96,6 +96,6 @@ def test_the_pages_show_a_stale_agent_and_promise_no_start(browser, beat, servic
     page = admin.get("/resources").text
     assert 'data-state="STALE"' in page
     assert 'data-state="ALIVE"' not in page
-    assert "unknown: nobody works the queue" in admin.get("/queue").text
+    assert "unknown, since nobody works the queue" in admin.get("/queue").text
     admin_preview = admin.post("/launch/preview", data={"cpu": "0.1", "mem": "64M", "shm": "16M", "csrf": admin.csrf})
     assert "Waits: nobody has worked the queue" in admin_preview.text

@@ -13,6 +13,7 @@ from muster.service.sessions.views import KernelView, SessionView
 _LINES = 20
 _MOST_BYTES = 8192
 _MOST_CONTAINERS = 3
+_WORD = re.compile(r"\w+")
 # Colours and other orders to a terminal, and control characters but for tabs and line ends.
 _UNREADABLE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -27,13 +28,17 @@ class FailedContainer:
 
 
 def failed_containers(backend: LocalBackend, session: SessionView) -> Sequence[FailedContainer]:
-    """Return the first containers that failed, or main1 if none did by itself; nothing for other sessions."""
+    """Return the first containers that failed, or main1 if none did by itself; nothing for other sessions.
+
+    The session's reason names one that failed without an exit code of its own, such as one that ended too soon.
+    """
     if session.state not in FINAL or session.result is not Result.FAILURE or not session.generation:
         return ()
-    failed = [kernel for kernel in session.kernels if kernel.exit_code or kernel.oom_killed] or session.kernels[:1]
+    named = set(_WORD.findall(session.reason or ""))
+    failed = [kernel for kernel in session.kernels if kernel.exit_code or kernel.oom_killed or kernel.name in named]
     return [
         FailedContainer(kernel.name, _outcome(kernel), _tail(backend, session.id, kernel.name))
-        for kernel in failed[:_MOST_CONTAINERS]
+        for kernel in (failed or session.kernels)[: _MOST_CONTAINERS if failed else 1]
     ]
 
 

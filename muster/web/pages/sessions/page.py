@@ -93,7 +93,7 @@ def _more(details: DetailsView) -> dict[str, Any]:
 def _usage(viewer: Viewer, found: Session, begin: int = 0) -> dict[str, Any]:
     runs = viewer.backend.usage_history(found.id).items
     return {
-        "history": history_plots(runs[begin : begin + _PLOTTED], found.name),
+        "history": history_plots(runs[begin : begin + _PLOTTED], found.name, sorted({one.run for one in runs})),
         "history_begin": begin,
         "history_size": _PLOTTED,
         "history_runs": len(runs),

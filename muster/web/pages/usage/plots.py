@@ -62,13 +62,16 @@ def use_plots(found: UsageOverTime, of: str) -> UsePlots:
     )
 
 
-def history_plots(kernels: Sequence[KernelHistoryView], of: str) -> UsePlots:
-    """Return the plots of kernels' lives, a line for each kernel; `of` is the session's name."""
+def history_plots(kernels: Sequence[KernelHistoryView], of: str, runs: Sequence[int]) -> UsePlots:
+    """Return the plots of kernels' lives, a line for each kernel; `of` is the session's name.
+
+    `runs` are the session's runs, the oldest first. Lines are told apart by them if there are several.
+    """
     times = [point.at for kernel in kernels for point in kernel.points]
     if not times:
         return UsePlots((), (), ())
     measured = {
-        measure: [_history(kernel, measure, number) for number, kernel in enumerate(kernels, start=1)]
+        measure: [_history(kernel, measure, number, runs) for number, kernel in enumerate(kernels, start=1)]
         for measure in ("cpu", "mem", "gpu")
     }
     known = {
@@ -88,10 +91,12 @@ def history_plots(kernels: Sequence[KernelHistoryView], of: str) -> UsePlots:
     )
 
 
-def _history(kernel: KernelHistoryView, measure: str, number: int) -> Series:
+def _history(kernel: KernelHistoryView, measure: str, number: int, runs: Sequence[int]) -> Series:
     field = {"cpu": "cpu_cores", "mem": "mem_bytes", "gpu": "gpus"}[measure]
     name = kernel.kernel or "a container of before"
-    return Series(f"{name}, run {kernel.run}", [(point.at, getattr(point, field)) for point in kernel.points], number)
+    if len(runs) > 1:
+        name += f", run {runs.index(kernel.run) + 1} of {len(runs)}"
+    return Series(name, [(point.at, getattr(point, field)) for point in kernel.points], number)
 
 
 def _history_rows(measured: dict[str, list[Series]]) -> list[tuple[str, list[str]]]:

@@ -51,6 +51,24 @@ def test_all_unknown_parameters_are_named_but_to_strangers(caller):
     assert ada.get("/api/v1/sessions?mien=1", headers={"Authorization": ""}).status_code == 401
 
 
+def test_several_values_are_refused_where_one_is_taken(caller):
+    ada = caller("ada")
+    answer = ada.get("/api/v1/sessions?owner=ada&owner=bob")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "owner: it is given more than once, and takes one value",
+    )
+    assert ada.get("/api/v1/sessions?state=RUNNING&state=PENDING").status_code == 200
+    assert ada.get("/api/v1/report?by=user&by=day").status_code == 200
+
+
+def test_a_path_and_a_method_that_are_not_there_are_named(caller):
+    ada = caller("ada")
+    assert ada.get("/api/v1/nope").json()["detail"] == "there is nothing at /api/v1/nope"
+    refused = ada.patch("/api/v1/sessions")
+    assert refused.json()["detail"] == "PATCH is not possible here; use GET or POST"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [

@@ -226,3 +226,16 @@ def test_filters_suggest_what_the_user_may_see(browser, service, path, own, othe
 def test_a_part_of_a_page_is_sent_without_its_filters_suggestions(browser):
     part = browser("bob").get("/sessions", headers={"HX-Request": "true"}).text
     assert "<datalist" not in part
+
+
+def test_a_page_that_is_not_there_says_so_in_plain_words_and_leads_on(browser):
+    ada = browser("ada")
+    missing = ada.get("/sessions/nonesuch")
+    assert missing.status_code == 404
+    assert "<h1>Not found</h1>" in missing.text
+    assert 'href="/queue"' in missing.text
+    assert "Account of </span>ada" in missing.text
+    wrong = ada.get("/resources?span=year")
+    assert (wrong.status_code, "Unprocessable" in wrong.text) == (422, False)
+    assert "<h1>Something is wrong in the request</h1>" in wrong.text
+    assert "there is nothing at /nope" in ada.get("/nope").text

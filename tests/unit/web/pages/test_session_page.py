@@ -408,6 +408,13 @@ def test_a_failed_session_shows_the_end_of_the_logs_and_the_exit_code_of_what_fa
     assert text.count("ended, exit code") == 2
 
 
+def test_a_container_that_ended_too_soon_is_shown_as_what_failed(browser, service):
+    logs = {"main1": b"all is well", "sub1": b"leaving early"}
+    session = failed_session(service, logs, exits=(0, 0), reason="sub1 ended unexpectedly with exit code 0")
+    text = browser("ada").get(f"/sessions/{session.id}").text
+    assert re.findall(r'<pre class="log-tail"[^>]*>(.*?)</pre>', text, re.DOTALL) == ["leaving early"]
+
+
 def test_a_failed_session_without_a_log_says_so(browser, service):
     session = failed_session(service, {}, exits=(None, None))
     text = browser("ada").get(f"/sessions/{session.id}").text

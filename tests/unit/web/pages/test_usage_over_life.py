@@ -32,9 +32,18 @@ def test_the_page_has_a_line_for_each_container_and_its_numbers(browser, train):
     assert "Usage over its life" in page
     pictures = re.findall(r'role="img" aria-label="(\w+) of train over its life"', page)
     assert pictures == ["CPU", "Memory"]
-    assert "Sub2, run 2: last 5 CPU, mean 3.5 CPU, most 5 CPU" in page
-    assert "Main1, run 2: last 1 GiB" in page
+    assert "Sub2: last 5 CPU, mean 3.5 CPU, most 5 CPU" in page
+    assert "Main1: last 1 GiB" in page
     assert "Table of numbers: usage of train over its life" in page
+
+
+def test_lines_of_several_runs_are_told_apart_by_their_number(browser, service, train):
+    main = train.kernels[0]
+    service.store.usage_steps.add([UsageStep(main.id, 7, train.id, EVEN + 600, 1.0, 1)])
+    page = browser("ada").get(f"/sessions/{train.id}").text
+    assert "Main1, run 1 of 2: last" in page
+    assert "Main1, run 2 of 2: last" in page
+    assert "run 7" not in page
 
 
 def test_a_large_session_shows_some_of_its_containers_at_a_time(browser, service):
@@ -44,10 +53,10 @@ def test_a_large_session_shows_some_of_its_containers_at_a_time(browser, service
     ada = browser("ada")
     page = ada.get(f"/sessions/{session.id}").text
     assert "1 to 6 of 8" in page
-    assert "sub6, run 1" not in page
+    assert "CPU sub6" not in page
     part = ada.get(f"/sessions/{session.id}/usage?begin=6", headers={"HX-Request": "true"}).text
     assert "7 to 8 of 8" in part
-    assert "sub7, run 1" in part
+    assert "CPU sub7" in part
     assert "<html" not in part
 
 

@@ -2,18 +2,21 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import muster.web
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
-from muster.core.model.wait import WaitCode
-from muster.web.words import plain_words, wait_label
+from muster.core.model.wait import Wait, WaitCode
+from muster.web.words import beside_label, plain_words, wait_label
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.unit.web.api.test_api import SESSIONS, SMALL
 from tests.unit.web.pages.test_launch_page import words_of
 
+TEMPLATES = Path(muster.web.__file__).parent / "templates"
 PAGES = (
     *("/overview", "/sessions", "/launch", "/queue", "/resources", "/reservations", "/limits", "/usage", "/folders"),
     *("/images", "/account", "/sessions/mine", "/resources/a1"),
@@ -53,6 +56,7 @@ def test_no_sentence_of_a_running_session_is_worded_like_the_command_line(browse
         ("--quota: 3 bytes are too few; write 1M or more", "quota: 3 bytes are too few; write 1M or more"),
         ("it is made; choose another name, or `muster folder rm x`", "it is made; choose another name"),
         ("NAME: 'a b' is no name; write letters", "name: 'a b' is no name; write letters"),
+        ("NEW: 'a b' is no name; write letters", "name: 'a b' is no name; write letters"),
         ("NAME:TAG: 'a' has no tag; write one", "name: 'a' has no tag; write one"),
         ("ada has no secret 'x'; set it with `muster secret set x`", "ada has no secret 'x'; set it"),
         ("a -- b: the user wrote --this", "a -- b: the user wrote --this"),
@@ -63,6 +67,45 @@ def test_a_message_is_shown_without_its_commands_and_flags(message, words):
 
 
 def test_every_wait_has_a_label_of_a_few_words():
-    labels = [wait_label(type("Coded", (), {"code": code})()) for code in WaitCode]
+    labels = [wait_label(Wait(code, "")) for code in WaitCode]
     assert len(set(labels)) == len(WaitCode)
     assert all("-" not in label and len(label) < 20 for label in labels)
+
+
+@pytest.mark.parametrize(
+    ("wait", "words"),
+    [
+        (None, "in the next pass of the scheduler"),
+        (Wait(WaitCode.HELD, "held by ada"), "by ada"),
+        (Wait(WaitCode.BUSY, "too little is free now; agent a1 lacks 2 GPU"), "agent a1 lacks 2 GPU"),
+        (Wait(WaitCode.BUSY, "no agent of group gpu takes sessions now"), "no agent of group gpu takes sessions now"),
+        (Wait(WaitCode.BEGIN, "does not start before 12:00"), "not before 12:00"),
+        (Wait(WaitCode.DEPENDENCY, "starts after train ends"), "after train ends"),
+        (Wait(WaitCode.WINDOW, "agents are closed to it: 2 for maintenance"), "2 for maintenance"),
+    ],
+)
+def test_what_stands_beside_a_label_does_not_say_it_again(wait, words):
+    assert beside_label(wait) == words
+    repeated = {*wait_label(wait).split()} & {*words.split()}
+    assert not repeated
+
+
+@pytest.mark.parametrize(
+    ("said", "once_said"),
+    [
+        (">Result<", "What becomes of it"),
+        (">Total resources<", "What it adds up to"),
+        (">As command / YAML<", "The same as text"),
+        (">History<", "What happened"),
+        (">Actions<", "Reach it"),
+        (">Description<", "What it is"),
+        (">Group by<", "A line for each"),
+        ("Ask an administrator", "Whoever keeps the control node"),
+        (">Cancel<", ">Keep<"),
+        ("containers", "kernels run"),
+    ],
+)
+def test_pages_call_things_by_their_plain_names(said, once_said):
+    pages = "".join(template.read_text() for template in TEMPLATES.glob("*.html"))
+    assert said in pages
+    assert once_said not in pages
