@@ -50,6 +50,7 @@ import muster.web.separation.processes  # noqa: F401 - like the ones above, for 
 from muster.cli.command_server import finish_threads
 from muster.cli.main import main
 from muster.service.scheduler.compiled_code import compile_placement
+from tests.waiting import PATIENCE_S
 
 
 @dataclass
@@ -79,7 +80,7 @@ class ForkedMuster:
             self._code = os.waitstatus_to_exitcode(status) if ended else None
         return self._code
 
-    def wait(self, timeout_s: float = 60) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Return its exit code once it has ended. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while (code := self.poll()) is None:

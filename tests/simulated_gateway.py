@@ -13,6 +13,7 @@ from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
 from tests.simulated_agents import Overlays, SimulatedAgent
+from tests.waiting import PATIENCE_S
 
 
 class SimulatedGateway:
@@ -92,7 +93,7 @@ class SimulatedGateway:
         with self.stirred:
             self.hanging += 1
             self.stirred.notify_all()
-        self.let_go.wait(30)
+        self.let_go.wait(PATIENCE_S)
         with self.stirred:
             self.hanging -= 1
 

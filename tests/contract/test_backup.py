@@ -30,7 +30,7 @@ from tests.command_line import write_settings
 from tests.forked_cli import ForkedMuster
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 S = SessionState
 
@@ -179,7 +179,7 @@ def test_a_backup_is_of_one_moment_while_others_write(here, elsewhere, tmp_path)
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert wrote.wait(30)
+    assert wrote.wait(PATIENCE_S)
     try:
         for name in ("one", "two"):
             back_up(here, tmp_path / name)
@@ -241,7 +241,7 @@ def test_another_key_of_secrets_is_kept_aside(here, elsewhere, tmp_path):
 
 def restored_once_unlocked(settings: Settings, file: Path):
     """Restore as soon as the lock is free: PostgreSQL gives it back when it notices that its connection has ended."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             return restore(settings, file)

@@ -25,7 +25,7 @@ from tests.control_node import SMALL, ControlNode
 from tests.e2e.distant_agent import DistantHost, distant_host, second_engine
 from tests.e2e.registry import Registry, registry
 from tests.strategies.agents import listed, make_agent, reporting
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_a_death_is_noticed_through_ssh_and_so_is_a_host_that_vanishes(this_mach
     watcher = threading.Thread(target=watch)
     watcher.start()
     client = docker.from_env()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not received:
         # Again, until the watcher has begun to listen.
         labels = {"muster.cluster": cluster, "muster.session": session_id}
@@ -195,7 +195,7 @@ def test_a_death_is_noticed_through_ssh_and_so_is_a_host_that_vanishes(this_mach
     # A frozen sshd answers no more than one whose host lost its power.
     this_machine.container.pause()
     try:
-        watcher.join(60)
+        watcher.join(PATIENCE_S)
     finally:
         this_machine.container.unpause()
     assert len(ended) == 1

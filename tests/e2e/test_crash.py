@@ -4,20 +4,17 @@ tests/unit/queue/test_pass*.py kill the worker before and after each single comm
 again.
 """
 
-import time
-
 import docker
 import pytest
 
 from tests.control_node import NOTHING, SMALL, UNTIL_ENDED, ControlNode
 from tests.e2e.dying_pass import die_at
+from tests.waiting import eventually
 
 
 def settle(node: ControlNode) -> dict[str, dict]:
     """Make passes until one changes nothing. Return all sessions by name."""
-    deadline = time.monotonic() + 120
-    while node.run("pass", "--wait", "--json", check=False).json()["changed"]:
-        assert time.monotonic() < deadline
+    eventually(lambda: not node.run("pass", "--wait", "--json", check=False).json()["changed"])
     return {session["name"]: session for session in node.run("ls", "--all", "--json").json()}
 
 

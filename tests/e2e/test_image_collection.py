@@ -12,6 +12,7 @@ from muster.store.store import Store
 from tests.control_node import ControlNode
 from tests.e2e.conftest import NewNode
 from tests.e2e.registry import Registry, registry
+from tests.waiting import eventually
 
 KEEP_S = 2
 
@@ -35,12 +36,9 @@ def held(image: str) -> bool:
 
 
 def wait_until(node: ControlNode, reached: Callable[[Store], bool]) -> None:
-    deadline = time.monotonic() + 120
     # Closed before the next command, which runs in a fork of this process.
     with closing(Store(load_settings(node.config).database_url)) as store:
-        while not reached(store):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        eventually(lambda: reached(store))
 
 
 def observed_after(moment: float) -> Callable[[Store], bool]:

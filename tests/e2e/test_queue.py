@@ -160,7 +160,7 @@ def test_logs_are_read_while_the_session_runs_and_after(node, tail):
     following = ForkedMuster(("logs", "--follow", name), node.environment, log)
     eventually(log.read_text, lambda text: text == "line 1\nline 2\nline 3\n")
     node.end_command(name)
-    assert following.wait(300) == 0
+    assert following.wait() == 0
     assert log.read_text().splitlines()[-1] == "last"
     node.reaches(name, "TERMINATED")
     assert node.run("logs", name, "--tail", str(tail)).out == "line 3\nlast\n"

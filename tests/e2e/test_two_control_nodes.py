@@ -1,7 +1,6 @@
 """Two control nodes on one PostgreSQL: one works the queue, the other takes over when it dies."""
 
 import secrets
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from tests.contract.postgresql_server import postgresql_server
 from tests.control_node import NOTHING, SMALL, ControlNode
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,7 @@ def pair(database: str, tmp_path: Path) -> Iterator[tuple[ControlNode, ControlNo
 
 def said(node: ControlNode, words: str) -> None:
     """Wait until the node's daemon has logged the text."""
-    deadline = time.monotonic() + 60
-    log = node.directory / "daemon.log"
-    while words not in log.read_text():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
+    eventually((node.directory / "daemon.log").read_text, lambda text: words in text)
 
 
 def test_one_works_the_queue_and_the_other_takes_over_when_it_dies(pair):

@@ -1,12 +1,13 @@
 """What sessions use: at their end, at this moment, added up; and what becomes of those that nobody uses."""
 
 import csv
+import functools
 import io
-import time
 
 import pytest
 
 from tests.control_node import SMALL, ControlNode
+from tests.waiting import eventually
 
 IDLE = {
     "grace": "1s",
@@ -84,9 +85,8 @@ def test_a_session_that_nobody_uses_is_warned_of_and_ended_and_one_in_use_goes_o
 
 
 def test_a_warning_is_read_in_the_kernel_and_at_a_login(watching, burner):
-    deadline = time.monotonic() + 120
-    while (read := watching.exec(burner, "cat", "/run/muster/notice", check=False)).code:
-        assert time.monotonic() < deadline
+    look = functools.partial(watching.exec, burner, "cat", "/run/muster/notice", check=False)
+    read = eventually(look, lambda done: done.code == 0)
     notice = watching.show(burner)["notice"]
     assert f"session {burner}: its time limit of 1h2s is reached at" in notice
     assert read.out == notice

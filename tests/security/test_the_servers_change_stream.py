@@ -26,6 +26,7 @@ from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 from tests.unit.web.api.test_api import SMALL
 from tests.unit.web.conftest import ServedNode
+from tests.waiting import PATIENCE_S
 
 SecretOf = Callable[..., str]
 
@@ -240,13 +241,13 @@ def test_each_reader_in_the_server_gets_its_own_by_one_stream(server, live, read
     ada_reads, bobs = reader("ada"), reader("bob")
     submit("ada", "adas")
     submit("bob", "bobs")
-    assert news.wait(60)
+    assert news.wait(PATIENCE_S)
     assert received == {"ada": ["adas"], "bob": ["bobs"]}
     live.remove(ada_reads)
     news.clear()
     submit("ada", "unheard")
     submit("bob", "again")
-    assert news.wait(60)
+    assert news.wait(PATIENCE_S)
     assert received == {"ada": ["adas"], "bob": ["bobs", "again"]}
     assert opened == ["open.changes"]
     live.remove(bobs)
@@ -254,7 +255,7 @@ def test_each_reader_in_the_server_gets_its_own_by_one_stream(server, live, read
     submit("bob", "while-nobody-reads")
     bobs = reader("bob")
     submit("bob", "anew")
-    assert news.wait(60)
+    assert news.wait(PATIENCE_S)
     live.remove(bobs)
     assert received["bob"] == ["bobs", "again", "anew"]
     assert opened == ["open.changes"] * 2

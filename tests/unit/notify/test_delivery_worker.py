@@ -19,6 +19,7 @@ from muster.service.notify.delivery_worker import DeliveryWorker, hooks_in
 from muster.store.store import Store
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
+from tests.waiting import PATIENCE_S
 
 S = SessionState
 
@@ -37,7 +38,7 @@ class Site:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 site.received.append((self.path, body))
                 if self.path == "/slow":
-                    site.let_go.wait(30)
+                    site.let_go.wait(PATIENCE_S)
                 self.send_response({"/away": 302, "/bad": 500}.get(self.path, 200))
                 self.send_header("Location", site.location)
                 self.end_headers()
@@ -80,7 +81,7 @@ def worker(store, tmp_path) -> DeliveryWorker:
 
 
 def work_until(worker: DeliveryWorker, reached) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not reached():
         assert time.monotonic() < deadline
         worker.send_out()

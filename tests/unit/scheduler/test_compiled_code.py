@@ -12,6 +12,7 @@ from muster.service.queue.worker import QueueWorker
 from muster.service.scheduler import compiled_code
 from muster.service.scheduler.compiled_code import compile_placement, compiling_beside, is_compiled
 from tests.simulated_control_node import an_agent
+from tests.waiting import PATIENCE_S
 
 S = SessionState
 
@@ -22,7 +23,7 @@ def test_code_is_compiled_beside_the_caller_which_is_notified(monkeypatch, kept)
     monkeypatch.setattr(compiled_code, "_is_kept", lambda: kept)
     done = threading.Event()
     with compiling_beside(done.set):
-        assert done.wait(300)
+        assert done.wait(PATIENCE_S)
 
 
 def test_a_daemon_without_compiled_code_says_why_nothing_starts(monkeypatch):
@@ -39,7 +40,7 @@ def test_a_daemon_without_compiled_code_says_why_nothing_starts(monkeypatch):
     # The process goes on until it has written the line.
     monkeypatch.setattr(compiled_code, "compile_placement", said.wait)
     with compiling_beside(done.set):
-        assert done.wait(300)
+        assert done.wait(PATIENCE_S)
     assert lines[0].startswith("the scheduler is being compiled")
 
 
@@ -50,7 +51,7 @@ def test_a_caller_that_leaves_does_not_wait_for_it(monkeypatch):
     done = threading.Event()
     with compiling_beside(done.set):
         assert not done.is_set()
-    assert done.wait(30)
+    assert done.wait(PATIENCE_S)
 
 
 def test_all_that_a_decision_calls_is_compiled():

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from muster.client import Client, ServerError, SessionState
 from muster.remote import reconnection
+from tests.waiting import PATIENCE_S
 
 SPEC = {"cpu": 1, "mem": "64M", "command": "true"}
 
@@ -48,7 +49,7 @@ def test_a_client_that_waits_goes_on_when_the_server_was_restarted(app, tmp_path
             target=lambda: ended.append(client.wait(job, changed=lambda _now: first_answer.set()).state)
         )
         waits.start()
-        assert first_answer.wait(30)
+        assert first_answer.wait(PATIENCE_S)
     assert not ended
     with served(app, tmp_path / "api.sock"):
         client.cancel(job)

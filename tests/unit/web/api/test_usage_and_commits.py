@@ -18,6 +18,7 @@ from muster.service.usage.live import CurrentUsage
 from muster.service.usage.views import ReportView
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
+from tests.waiting import PATIENCE_S, eventually
 
 HOUR = 3600.0
 IMAGE = "ada/train:2"
@@ -119,7 +120,7 @@ class Engine:
     def commit(self, agent, kernel, new, most_bytes, spool, progressed):
         del agent, kernel, new, most_bytes, spool
         progressed(50, 200)
-        assert self.goes_on.wait(30)
+        assert self.goes_on.wait(PATIENCE_S)
         if self.error:
             raise self.error
         return Made("sha256:" + "1" * 64, 200)
@@ -135,11 +136,8 @@ def engine(monkeypatch):
 
 
 def reached(client, state, image=IMAGE):
-    deadline = time.monotonic() + 30
-    while (commit_view := client.get(f"/api/v1/commits/{image}").json())["state"] != state:
-        assert time.monotonic() < deadline, commit_view
-        time.sleep(0.01)
-    return CommitView.model_validate(commit_view)
+    seen = eventually(lambda: client.get(f"/api/v1/commits/{image}").json(), lambda view: view["state"] == state)
+    return CommitView.model_validate(seen)
 
 
 def begun(client, session="of-ada", **wanted):

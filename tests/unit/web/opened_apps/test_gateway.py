@@ -27,7 +27,7 @@ from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 from tests.unit.running_sessions import running_session
 from tests.unit.web.opened_apps.upstream_app import Loop, Upstream, serving, way
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 HERE = "muster.example:8080"
 APPS = {
@@ -193,7 +193,7 @@ def test_ports_and_a_users_share_of_them_come_to_an_end(browser, monkeypatch, wa
     assert [open_app(ada, app=name).status_code for name in ("lab", "web")] == [200, 200]
     full = open_app(ada, app="more")
     assert (full.status_code, "all 2 ports for apps (--app-ports) are in use" in full.text) == (429, True)
-    assert ways[-1].closed.wait(30)
+    assert ways[-1].closed.wait(PATIENCE_S)
     monkeypatch.setattr(app_gateway, "MAX_PER_USER", 2)
     full = open_app(ada, app="more")
     assert (full.status_code, "you have 2 apps open" in full.text) == (429, True)
@@ -226,7 +226,7 @@ def test_an_opened_app_closes_when_nobody_may_use_it(browser, service, session, 
     url = entrance(open_app(ada))
     ends(ada, service, session, monkeypatch, ways[0])
     assert is_over(port_of(url))
-    assert ways[0].closed.wait(30)
+    assert ways[0].closed.wait(PATIENCE_S)
 
 
 def test_a_session_that_starts_anew_is_opened_anew(browser, service, session, ways):
@@ -234,7 +234,7 @@ def test_a_session_that_starts_anew_is_opened_anew(browser, service, session, wa
     before = port_of(entrance(open_app(ada)))
     service.service.commands.restart([session.id], "ada")
     assert is_over(before)
-    assert ways[0].closed.wait(30)
+    assert ways[0].closed.wait(PATIENCE_S)
     assert service.store.find(session.id).state is not SessionState.RUNNING
 
 

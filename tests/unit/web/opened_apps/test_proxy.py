@@ -22,6 +22,7 @@ from muster.web.opened_apps.server import AppAddresses, AppServer
 from tests.properties import cheap
 from tests.strategies.sessions import make_session
 from tests.unit.web.opened_apps.upstream_app import ENDLESS_BYTES, Loop, Upstream, serving, way
+from tests.waiting import PATIENCE_S
 
 APP = App("lab", 8888, "serve", url="/lab?token={token}", token=True)
 
@@ -219,7 +220,7 @@ def test_an_answer_streams(opened):
 def test_a_request_streams(opened):
     def pieces() -> Iterator[bytes]:
         yield b"x" * 1000
-        assert opened.upstream.begun.wait(30)
+        assert opened.upstream.begun.wait(PATIENCE_S)
         yield b"y" * 234
 
     assert opened.browser.post("/upload", content=pieces()).text == "1234"
@@ -233,7 +234,7 @@ def test_an_answer_is_read_as_fast_as_the_browser_reads_and_no_longer_than_it_do
         next(pieces)
         assert settled(lambda: opened.upstream.sent) < ENDLESS_BYTES
         assert not opened.upstream.gone.is_set()
-    assert opened.upstream.gone.wait(30)
+    assert opened.upstream.gone.wait(PATIENCE_S)
 
 
 def test_an_app_that_does_not_answer_is_reported(opened, tmp_path):
@@ -266,7 +267,7 @@ def test_a_websocket_closed_at_one_end_is_closed_at_the_other(opened):
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4321, "bye")
     with opened.websocket() as websocket:
         websocket.close(4007, "done")
-    assert opened.upstream.gone.wait(30)
+    assert opened.upstream.gone.wait(PATIENCE_S)
     assert opened.upstream.close_code == 4007
 
 

@@ -21,7 +21,7 @@ from muster.web.pages.launch.picture import MAX_BOXES, picture_of
 from muster.web.pages.launch.session_file import fields_of, text_of
 from tests.strategies.specs import specs
 from tests.strategies.values import NOW, texts
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 AT = datetime.fromtimestamp(NOW, UTC)
 _MOUNT, _ENV = ("mount_folder", "mount_target", "mount_mode"), ("env_name", "env_value")
@@ -146,11 +146,11 @@ def test_only_the_newest_request_of_a_page_is_answered():
             answered[name] = is_newest
             begun.set()
             if holds:
-                assert may_end.wait(30)
+                assert may_end.wait(PATIENCE_S)
 
     threads = [threading.Thread(target=ask, args=("first",), kwargs={"holds": True})]
     threads[0].start()
-    assert begun.wait(30)
+    assert begun.wait(PATIENCE_S)
 
     def begin(name, number):
         threads.append(threading.Thread(target=ask, args=(name,)))

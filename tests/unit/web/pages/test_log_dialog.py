@@ -15,6 +15,7 @@ from muster.core.values.errors import AgentUnreachableError
 from muster.service.local_backend import LocalBackend
 from muster.web.streams import log_stream
 from tests.strategies.sessions import make_session, placed_on
+from tests.waiting import PATIENCE_S
 
 HTMX = {"HX-Request": "true"}
 KERNELS = "/sessions/train/kernels"
@@ -154,7 +155,7 @@ def test_a_log_stream_ends_when_its_reader_may_no_longer_read(browser, service, 
         "its token": lambda: service.store.tokens.remove("mine"),
         "the sign-in": lambda: service.service.tokens.sign_out(ada.cookie),
     }[ends]
-    revoking = threading.Thread(target=lambda: (opened.wait(30), end()))
+    revoking = threading.Thread(target=lambda: (opened.wait(PATIENCE_S), end()))
     revoking.start()
     # The log would never end by itself.
     assert ada.get(f"{KERNELS}/sub1/log?follow=true").text.startswith("first\n")

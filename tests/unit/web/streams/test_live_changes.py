@@ -8,6 +8,7 @@ from muster.service.sessions.live import LiveChanges
 from muster.web.pages import live as pages_live
 from muster.web.streams import event_routes
 from tests.unit.web.api.test_api import SMALL
+from tests.waiting import PATIENCE_S
 
 
 class Receiver:
@@ -46,7 +47,7 @@ def test_a_change_is_rendered_once_for_all_subscribers(service, monkeypatch, rou
         live.add(receiver.receive, None)
     service.service.commands.submit({**SMALL, "name": "train"}, "ada")
     with live.running():
-        assert all(receiver.news.wait(30) for receiver in receivers)
+        assert all(receiver.news.wait(PATIENCE_S) for receiver in receivers)
     worded.clear()
     sent = {words(change) for receiver in receivers for change in receiver.received}
     assert len(sent) == 1
@@ -61,7 +62,7 @@ def test_two_changes_of_one_session_are_put_into_words_apart(service):
     service.service.commands.submit({**SMALL, "name": "train"}, "ada")
     service.service.commands.terminate(["train"], "ada")
     with live.running():
-        assert receiver.news.wait(30)
+        assert receiver.news.wait(PATIENCE_S)
     assert [change.change.to_state for change in receiver.received] == ["PENDING", "CANCELLED"]
     assert len(set(map(event_routes._event_for_owner, receiver.received))) == 2
 
@@ -87,7 +88,7 @@ def test_a_subscriber_added_during_a_read_gets_no_earlier_change(service, monkey
 
     monkeypatch.setattr(changes, "after", while_it_reads)
     with live.running():
-        assert second.news.wait(30)
+        assert second.news.wait(PATIENCE_S)
     assert first.names() == []
     assert second.names() == ["late"]
     assert second.received[0].change.id == since[0] + 1

@@ -21,6 +21,7 @@ from muster.service.local_backend import LocalBackend
 from muster.service.reach.programs import KernelPrograms, Program
 from tests.strategies.sessions import make_session
 from tests.unit.running_sessions import running_session
+from tests.waiting import PATIENCE_S
 
 PATH = "/api/v1/sessions/train/kernels/main1/exec"
 
@@ -96,7 +97,7 @@ class OfThisMachine:
         with theirs:
             theirs.shutdown(socket.SHUT_WR)
             # Until the server leaves, as a broker does.
-            self._left.wait(60)
+            self._left.wait(PATIENCE_S)
 
     def resize(self, columns: int, rows: int) -> None:
         self.sizes.append((columns, rows))

@@ -20,7 +20,7 @@ from muster.web.streams.terminal import WINDOW_BYTES
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.unit.web.api.test_api import submitted
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[4]
 HERE = {"Origin": "http://testserver"}
@@ -313,7 +313,7 @@ def test_a_program_finds_its_size_and_no_signal_meets_it_as_it_starts(tmp_path, 
 def read_until(made, end):
     """Return the output of a terminal's program up to the text."""
     shown = b""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while end not in shown:
         assert time.monotonic() < deadline, shown
         try:
