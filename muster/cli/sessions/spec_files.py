@@ -3,14 +3,12 @@
 import os
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError
+from muster.service.yaml_file import read_mapping
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # More than any field takes, so that the spec refuses it with the field's own remedy.
@@ -19,14 +17,7 @@ _MOST_BYTES = (2 << 20) + 1
 
 def session_file(path: Path) -> dict[str, Any]:
     """Return the fields of a session file. Raises BadInputError."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"--file: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
-        raise BadInputError(f"--file: {path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, Mapping):
-        raise BadInputError(f"--file: {path} holds no mapping; write lines such as cluster_size: 3")
+    content = read_mapping(path, f"--file: {path}", "write lines such as cluster_size: 3")
     return {str(key): value for key, value in content.items()}
 
 

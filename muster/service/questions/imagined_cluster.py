@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from muster.contract.report import GpuReport, Report, SwarmReport
@@ -19,6 +18,7 @@ from muster.core.spec.base import SpecModel
 from muster.core.spec.errors import validated
 from muster.core.spec.values import Bytes, invalid
 from muster.core.values.errors import BadInputError, FieldError, SpecError
+from muster.service.yaml_file import read_mapping
 
 MOST_AGENTS = 100_000
 _GPU_MEM_BYTES = 80 << 30
@@ -93,22 +93,9 @@ def imagined_agents(path: Path, *, is_list: bool = False) -> tuple[Agent, ...]:
     return tuple(agents.values())
 
 
-def read_yaml(path: Path) -> Mapping[str, Any]:
-    """Return the mapping that the file holds. Raises BadInputError."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
-        raise BadInputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, Mapping):
-        raise BadInputError(f"{path} holds no mapping; see `docs/what-if.md` for an example")
-    return content
-
-
 def read_list(path: Path, key: str) -> Sequence[Mapping[str, Any]]:
     """Return the list of mappings under the file's one key. Raises BadInputError."""
-    content = read_yaml(path)
+    content = read_mapping(path, str(path), "see `docs/what-if.md` for an example")
     others = sorted(str(other) for other in content if other != key)
     if others:
         raise BadInputError(f"{path}: there is no key {others[0]!r}; write {key}: and a list")

@@ -1,8 +1,9 @@
 """The constant facts of a group's agents, as arrays. Agents stand in the order of their ids."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -47,6 +48,14 @@ class Domain:
         members = np.array([agent for _, agent in sorted(inside)], dtype=np.int64)
         counts = np.bincount([place for place, _ in inside], minlength=len(places)) if inside else np.zeros(0)
         return cls(members, np.concatenate(([0], np.cumsum(counts))).astype(np.int64))
+
+    def candidates(self, agents: Flags) -> Iterator[Ints]:
+        """Yield those of the agents that lie in each rack or zone that has any."""
+        for first, last in pairwise(self.starts.tolist()):
+            members = self.members[first:last]
+            members = members[agents[members]]
+            if len(members):
+                yield members
 
 
 @dataclass(frozen=True, slots=True, eq=False)

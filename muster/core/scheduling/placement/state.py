@@ -4,15 +4,16 @@ The same input gives the same plan: agents stand in the order of their ids, and 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Final, Protocol, Self
 
 import numpy as np
 
 from muster.core.agents.agent import Agent
 from muster.core.model.policy import PACK, PlacementPolicy
-from muster.core.model.session import Allocation, GpuShare
+from muster.core.model.session import Allocation
 from muster.core.scheduling.placement import choose, columns
+from muster.core.scheduling.placement.allocations import allocation_at, key_of
 from muster.core.scheduling.placement.columns import CAPACITY, CUT, EXCLUSIVE, UNCUT
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
 from muster.core.scheduling.placement.corner import cornered, has_corners
@@ -133,7 +134,7 @@ class PlacementState:
             return None
         self._changed()
         places = self._places[: len(gang.slots)].tolist()
-        return tuple([self._allocations.get(key := _key(place)) or self._allocation(key) for place in places])
+        return tuple([self._allocations.get(key := key_of(place)) or self._allocation(key) for place in places])
 
     def place_each(self, gangs: Sequence[Gang]) -> list[tuple[Allocation, ...]]:
         """Take capacity on one agent for each gang in turn, up to one that none holds; return what they were given.
@@ -152,7 +153,7 @@ class PlacementState:
             self._changed()
         get = self._allocations.get
         rows = iter(places[: sum(counts[:taken])].tolist())
-        given = [get(key := _key(row)) or self._allocation(key) for row in rows]
+        given = [get(key := key_of(row)) or self._allocation(key) for row in rows]
         if len(given) == taken:
             return [(each,) for each in given]
         ends = list(accumulate(counts[:taken]))
@@ -196,7 +197,7 @@ class PlacementState:
         alone = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
         if gang.spread:
             domain = hardware.racks if gang.constraint.topology == "one-rack" else hardware.everywhere
-            for members in _domains(domain, self._candidates(shape, _ALL_OPEN)):
+            for members in domain.candidates(self._candidates(shape, _ALL_OPEN)):
                 alone[members] = False
                 yield members
         seen = set()
@@ -293,13 +294,13 @@ class PlacementState:
             shape = self._number(gang, order)
             choose.on_one_agent(shape, False, self._arrays, closed, self._places)
             candidates = self._candidates(shape, closed)
-            for members in _domains(hardware.racks if in_racks else hardware.everywhere, candidates):
+            for members in (hardware.racks if in_racks else hardware.everywhere).candidates(candidates):
                 ends = np.array([0, len(members)], dtype=np.int64)
                 choose.over_agents(shape, False, True, self._arrays, closed, self._places, members, ends)
                 places = self._places[: len(gang.slots)]
                 held = int((places[:, columns.AGENT] != columns.NOWHERE).sum())
                 if held > most:
-                    best, most = [list(_key(place)) for place in places.tolist()], held
+                    best, most = [list(key_of(place)) for place in places.tolist()], held
         return best
 
     def _find(self, gang: Gang, closed: frozenset[str], *, takes: bool) -> bool:
@@ -367,7 +368,7 @@ class PlacementState:
             return False
         serves = self._hardware.gpus_that_serve(gang.constraint)
         candidates = self._candidates(shape, closed)
-        for members in _domains(domain, candidates):
+        for members in domain.candidates(candidates):
             if len(members) > _MOST_SEARCHED or not enough_in_total(self._hardware, self._free, gang, serves, members):
                 continue
             found = arrangement(self._hardware, self._free, gang, serves, members.tolist(), self._steps_left)
@@ -393,19 +394,7 @@ class PlacementState:
         choose.take_places(shape, self._arrays, self._places)
 
     def _allocation(self, key: tuple[int, ...]) -> Allocation:
-        agent_id, gpus = self._hardware.gpus[key[columns.AGENT]]
-        if len(key) == columns.FIRST_WHOLE + 1 and key[columns.PART_OF] == columns.NO_GPU:
-            # By far the most frequent: it is worth a way of its own.
-            uuid, capacity, node = gpus[key[columns.FIRST_WHOLE]]
-            made = self._allocations[key] = Allocation(agent_id, (GpuShare(uuid, capacity, True),), node)
-            return made
-        used = [gpus[gpu] for gpu in key[columns.FIRST_WHOLE :]]
-        shares = [GpuShare(uuid, capacity, True) for uuid, capacity, _ in used]
-        if key[columns.PART_OF] != columns.NO_GPU:
-            used.append(gpus[key[columns.PART_OF]])
-            shares.append(GpuShare(used[-1][0], key[columns.PART], False))
-        nodes = used[0][2] if len(used) == 1 else tuple(sorted({node for _, _, nodes in used for node in nodes}))
-        made = self._allocations[key] = Allocation(agent_id, tuple(shares), nodes)
+        made = self._allocations[key] = allocation_at(self._hardware, key)
         return made
 
     def _move(self, kernels: Iterable[Holder], sign: int) -> None:
@@ -453,17 +442,3 @@ def _flags_of(hardware: Hardware, agents: Collection[str]) -> Flags:
     if not agents:
         return np.zeros(len(hardware.agents), dtype=np.bool_)
     return np.array([agent.id in agents for agent in hardware.agents], dtype=np.bool_)
-
-
-def _domains(domain: Domain, candidates: Flags) -> Iterator[Ints]:
-    """Yield the candidates of each rack or zone that has any."""
-    for first, last in pairwise(domain.starts.tolist()):
-        members = domain.members[first:last]
-        members = members[candidates[members]]
-        if len(members):
-            yield members
-
-
-def _key(place: list[int]) -> tuple[int, ...]:
-    """Return the key of a kernel's place, without what is left over from larger ones."""
-    return tuple(place[: columns.FIRST_WHOLE + place[columns.WHOLES]])

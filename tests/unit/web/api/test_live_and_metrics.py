@@ -36,7 +36,12 @@ WITH_IMAGES = {
         kernel_entry(
             placed_on(make_session(2), "a2"),
             "main1",
-            gpus=[{**dict.fromkeys(("mem_bytes", "compute", "used_bytes", "enforced_bytes")), "uuid": "GPU-a2-0"}],
+            gpus=[
+                {
+                    **dict.fromkeys(("mem_bytes", "compute", "used_bytes", "processes", "enforced_bytes")),
+                    "uuid": "GPU-a2-0",
+                }
+            ],
             use={**dict.fromkeys(UseSample.model_fields), "at": 1.0, "gpu_percent": 40.0},
         )
     ],
