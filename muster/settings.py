@@ -21,7 +21,7 @@ from muster.core.spec.errors import checked
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.values import Bytes, Seconds, invalid
 from muster.core.values.errors import FieldError, SettingsError
-from muster.core.values.units import format_duration
+from muster.core.values.units import exact_duration
 from muster.idle_settings import Idle
 from muster.limits_settings import LimitsSettings
 from muster.scheduling_settings import GroupScheduling, Scheduling
@@ -268,8 +268,8 @@ class Settings(BaseModel):
             usual, longest = self.scheduling_of(group).default_time_limit, self.idle.of(group).max_lifetime
             if usual is not None and longest is not None and usual > longest:
                 where = f"resource group {group}" if group else "scheduling"
-                problem = f"default_time_limit of {where} is longer than max_lifetime, {format_duration(longest)}"
-                raise invalid(problem, f"write {format_duration(longest)} or less")
+                problem = f"default_time_limit of {where} is longer than max_lifetime, {exact_duration(longest)}"
+                raise invalid(problem, f"write {exact_duration(longest)} or less")
         return self
 
     def scheduling_of(self, resource_group: str) -> Scheduling:

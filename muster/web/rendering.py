@@ -17,6 +17,7 @@ from muster.core.spec.end_signal import spell_end_signal
 from muster.core.values.slots import spell_slots
 from muster.core.values.units import (
     exact_bytes,
+    exact_duration,
     format_age,
     format_duration,
     format_milli,
@@ -103,6 +104,7 @@ def _environment() -> Environment:
         "bytes": spell_bytes,
         "cpu": format_milli,
         "duration": format_duration,
+        "limit": exact_duration,
         "end_signal": spell_end_signal,
         "exact_bytes": exact_bytes,
         "moment": _moment,

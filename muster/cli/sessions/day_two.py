@@ -9,7 +9,7 @@ from muster.cli.progress import follow
 from muster.cli.sessions.rows import print_states
 from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError
-from muster.core.values.units import format_duration, parse_duration, timestamp
+from muster.core.values.units import exact_duration, parse_duration, timestamp
 
 
 @click.command()
@@ -52,7 +52,7 @@ def extend(reference: str, time: str, as_json: bool) -> None:
         return
     for session in extended:
         ends = timestamp((session.started_at or 0.0) + (session.time_limit_s or 0))
-        click.echo(f"{session.name} may run for {format_duration(session.time_limit_s or 0)}, until {ends}")
+        click.echo(f"{session.name} may run for {exact_duration(session.time_limit_s or 0)}, until {ends}")
 
 
 @click.command()

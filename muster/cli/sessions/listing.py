@@ -13,7 +13,7 @@ from muster.core.model.apps import AppState
 from muster.core.model.session import SessionState
 from muster.core.spec.end_signal import spell_end_signal
 from muster.core.values.slots import format_slots
-from muster.core.values.units import format_bytes, format_duration, parse_duration, timestamp
+from muster.core.values.units import exact_duration, format_bytes, parse_duration, timestamp
 from muster.service.questions.views import DependencyView, DetailsView
 from muster.service.reach.views import SessionAppView
 from muster.service.sessions.queries import SessionQuery
@@ -64,10 +64,10 @@ def _time_limit(session: DetailsView) -> str | None:
     limit, submitted = session.time_limit_s, parse_duration(session.spec["time_limit"] or "1s")
     if limit is None:
         return None
-    added = f" (extended by {format_duration(limit - submitted)})" if limit > submitted else ""
+    added = f" (extended by {exact_duration(limit - submitted)})" if limit > submitted else ""
     runs = session.started_at is not None and session.state is SessionState.RUNNING
     ends = f", ends at {timestamp((session.started_at or 0.0) + limit)}" if runs else ""
-    return f"{format_duration(limit)}{added}{ends}"
+    return f"{exact_duration(limit)}{added}{ends}"
 
 
 def _signal(session: DetailsView) -> str | None:

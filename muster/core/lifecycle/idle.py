@@ -12,7 +12,7 @@ from muster.core.lifecycle.end_signals import idle_end_waits, idle_signal_is_due
 from muster.core.lifecycle.transitions import Event, terminate, transition
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.usage.kernel import KernelUsage
-from muster.core.values.units import format_duration
+from muster.core.values.units import exact_duration, format_duration
 
 _S = SessionState
 
@@ -101,7 +101,7 @@ def ends(session: Session, uses: Mapping[str, KernelUsage], rules: IdleRules, no
     # Of a session that is shorter than the warning is early there is nothing to warn of.
     if now < at - rules.warn_before_s or limit <= rules.warn_before_s:
         return None
-    reason = f"its time limit of {format_duration(limit)} is reached at {_clock(at)}"
+    reason = f"its time limit of {exact_duration(limit)} is reached at {_clock(at)}"
     return transition(session, _S.RUNNING, reason, now, notice=_notice(session, reason))
 
 

@@ -21,7 +21,7 @@ from muster.core.lifecycle.transitions import (
 from muster.core.model.reported import Reports, reported_kernels
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.values.units import format_duration, spell_bytes
+from muster.core.values.units import exact_duration, spell_bytes
 
 _FACTS = (
     *("container_id", "address", "ssh_port", "exit_code", "oom_killed", "started_at", "finished_at"),
@@ -287,7 +287,7 @@ def _over_disk_limit(session: Session, reports: Reports) -> Iterator[str]:
 def _time_is_up(session: Session, now: float) -> _End | None:
     if not limit_is_reached(session, now):
         return None
-    return _End(f"its time limit of {format_duration(session.time_limit or 0)} is reached", Result.FAILURE)
+    return _End(f"its time limit of {exact_duration(session.time_limit or 0)} is reached", Result.FAILURE)
 
 
 def _has_to_leave(session: Session, now: float) -> _End | None:

@@ -14,7 +14,7 @@ from muster.core.model.plan import Placement, Plan, Preemption
 from muster.core.model.session import Kernel, LaunchStep, Result, Session, SessionState, size_text
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
-from muster.core.values.units import format_duration
+from muster.core.values.units import exact_duration
 
 _S = SessionState
 TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
@@ -360,8 +360,8 @@ def restart(session: Session, by: str, now: float) -> Event:
 def extend(session: Session, seconds: int, by: str, now: float) -> Event:
     """Return RUNNING → RUNNING with so much more time. A warning of the earlier end is withdrawn."""
     extended = replace(session, extended_s=session.extended_s + seconds)
-    limit = format_duration(extended.time_limit or 0)
-    reason = f"extended by {format_duration(seconds)} by {by}: its time limit is {limit}"
+    limit = exact_duration(extended.time_limit or 0)
+    reason = f"extended by {exact_duration(seconds)} by {by}: its time limit is {limit}"
     notice = {} if session.warned_at is not None else {"notice": None}
     event = transition(session, _S.RUNNING, reason, now, extended_s=extended.extended_s, **notice)
     return replace(event, expects={"extended_s": session.extended_s})

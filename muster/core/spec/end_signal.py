@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from muster.core.spec.base import SpecModel, flag
 from muster.core.spec.values import invalid
 from muster.core.values.errors import FieldError
-from muster.core.values.units import format_duration, parse_duration
+from muster.core.values.units import exact_duration, parse_duration
 
 # Numbers of x86 and ARM; KILL and STOP are missing, since no program can handle them.
 SIGNALS: Mapping[str, int] = {
@@ -33,7 +33,7 @@ _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
 def spell_end_signal(signal: str) -> str:
     """Return a text such as `USR1, 2m before its end` for NAME@SECONDS."""
     name, _, seconds = signal.partition("@")
-    return f"{name}, {format_duration(int(seconds))} before its end"
+    return f"{name}, {exact_duration(int(seconds))} before its end"
 
 
 def _signal(value: object) -> object:
@@ -44,7 +44,7 @@ def _signal(value: object) -> object:
     name = _name(name.upper().removeprefix("SIG"))
     seconds = _seconds(span) if at else USUAL_SIGNAL_S
     if seconds > MOST_SIGNAL_S:
-        raise invalid(f"{span} is more than {format_duration(MOST_SIGNAL_S)}", "write less, such as USR1@120")
+        raise invalid(f"{span} is more than {exact_duration(MOST_SIGNAL_S)}", "write less, such as USR1@120")
     return f"{name}@{seconds}"
 
 
@@ -94,5 +94,5 @@ class EndSignalFields(SpecModel):
         if not has_command:
             yield FieldError("signal", "there is no command that could get it", "give a command, or leave it out")
         if time_limit is not None and time_limit < self.signal_s:
-            problem = f"{format_duration(self.signal_s)} is longer than its time limit, {format_duration(time_limit)}"
+            problem = f"{exact_duration(self.signal_s)} is longer than its time limit, {exact_duration(time_limit)}"
             yield FieldError("signal", problem, "write a shorter time behind the @, or a longer time limit")

@@ -119,9 +119,10 @@ def parse_duration(value: object) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the span in its largest unit and the next one: `45s`, `3m20s`, `2h5m`, `4d2h`.
+    """Return a measured span in its largest unit and the next one: `45s`, `3m20s`, `2h5m`, `4d2h`.
 
-    Not `7h55s`, which reads like 7 hours and 55 minutes.
+    Not `7h55s`, which reads like 7 hours and 55 minutes. What somebody has set is written by `exact_duration`: a
+    refusal would otherwise call `1h` longer than `1h`.
     """
     parts = _parts(int(seconds))
     largest, *smaller = parts or ["0s"]
@@ -130,8 +131,8 @@ def format_duration(seconds: float) -> str:
 
 
 def exact_duration(seconds: int) -> str:
-    """Return the span in all of its units: `1d2h3m4s`."""
-    return "".join(_parts(seconds))
+    """Return a span that somebody has set in all of its units: `1d2h3m4s`."""
+    return "".join(_parts(seconds)) or "0s"
 
 
 def format_age(since: float, now: float) -> str:

@@ -14,7 +14,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.defragment import lost_s, may_move
 from muster.core.scheduling.preemption import loss
 from muster.core.values.slots import format_slot, spell_slot, total
-from muster.core.values.units import exact_bytes, format_duration
+from muster.core.values.units import exact_bytes, exact_duration, format_duration
 from muster.core.whatif.hypothesis import AgentsBack, Change, Later, Moved, SpecChange, Suggestion
 from muster.core.whatif.replay import Replays
 
@@ -201,8 +201,8 @@ def a_shorter_time_limit(replays: Replays) -> Iterator[Suggestion]:
     shorter = [seconds for seconds in _TIME_LIMITS_S if limit is None or seconds < limit]
     found = _last(replays, shorter, partial(_with, "time_limit"))
     if found is not None:
-        old = "none" if limit is None else format_duration(limit)
-        text = f"a time limit of {format_duration(found)} instead of {old}"
+        old = "none" if limit is None else exact_duration(limit)
+        text = f"a time limit of {exact_duration(found)} instead of {old}"
         effort = 0.1 + 0.4 * share(found, limit or _TIME_LIMITS_S[-1])
         yield Suggestion(text, (SpecChange({"time_limit": found}),), effort, ("--time-limit", f"{found}s"))
 

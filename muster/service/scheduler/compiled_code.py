@@ -1,12 +1,13 @@
 """The scheduler's compiled code, made before a command needs it: docs/adr/0009."""
 
 import logging
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ def compile_placement() -> float | None:
     state.place(Gang((_KERNEL,)))
     state.place(Gang((_KERNEL,) * 3, spread=True))
     state.take_as(state, Gang((_KERNEL,)))
+    for entry_point in _entry_points():
+        for index in _indexes(entry_point):
+            # What was kept holds for the sources as they are now, also where others than its own have changed since.
+            with suppress(OSError):
+                os.utime(index)
     return time.monotonic() - began if _compilations() > before else None
 
 

@@ -2,7 +2,7 @@
 
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
-from muster.core.values.units import format_duration
+from muster.core.values.units import exact_duration
 from muster.settings import Settings
 
 MOST_S = 10 * 365 * 86400
@@ -21,15 +21,15 @@ def check_extension(session: Session, seconds: int, settings: Settings, *, is_bo
         return
     most = settings.extend_most
     if session.extended_s + seconds > most:
-        before = f", and has had {format_duration(session.extended_s)}" if session.extended_s else ""
-        allowed = f"users may extend a session by {format_duration(most)} in all" if most else "users may extend none"
+        before = f", and has had {exact_duration(session.extended_s)}" if session.extended_s else ""
+        allowed = f"users may extend a session by {exact_duration(most)} in all" if most else "users may extend none"
         raise BadInputError(
-            f"TIME: {format_duration(seconds)} is too much for session {session.name}: {allowed}{before};"
+            f"TIME: {exact_duration(seconds)} is too much for session {session.name}: {allowed}{before};"
             " ask an administrator"
         )
     longest = settings.idle.of(session.spec.resource_group).max_lifetime
     if longest is not None and session.time_limit + seconds > longest:
         raise BadInputError(
-            f"TIME: with {format_duration(seconds)} more, session {session.name} may run longer than any session of"
-            f" this site lives, {format_duration(longest)}; ask an administrator"
+            f"TIME: with {exact_duration(seconds)} more, session {session.name} may run longer than any session of"
+            f" this site lives, {exact_duration(longest)}; ask an administrator"
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError
-from muster.core.values.units import format_duration
+from muster.core.values.units import exact_duration
 from muster.idle_settings import Idle
 from muster.settings import Settings
 
@@ -27,21 +27,21 @@ def with_site_bounds(spec: SessionSpec, settings: Settings) -> SessionSpec:
 
 def _signal_errors(spec: SessionSpec, most_s: int) -> Iterator[FieldError]:
     if spec.signal_s > most_s:
-        longest = format_duration(most_s)
-        problem = f"{format_duration(spec.signal_s)} before the end is longer than this site allows, {longest}"
+        longest = exact_duration(most_s)
+        problem = f"{exact_duration(spec.signal_s)} before the end is longer than this site allows, {longest}"
         yield FieldError("signal", problem, f"ask for {longest} or less, as in {spec.signal_name}@{most_s}")
 
 
 def _errors(spec: SessionSpec, idle: Idle) -> Iterator[FieldError]:
     if idle.max_lifetime is not None and (spec.time_limit or 0) > idle.max_lifetime:
-        longest = format_duration(idle.max_lifetime)
-        problem = f"{format_duration(spec.time_limit or 0)} is longer than any session of this site lives, {longest}"
+        longest = exact_duration(idle.max_lifetime)
+        problem = f"{exact_duration(spec.time_limit or 0)} is longer than any session of this site lives, {longest}"
         yield FieldError("time_limit", problem, f"ask for {longest} or less")
     if idle.may_opt_out or idle.timeout is None:
         return
-    longest = format_duration(idle.timeout)
+    longest = exact_duration(idle.timeout)
     if (spec.idle_timeout or 0) > idle.timeout:
-        problem = f"{format_duration(spec.idle_timeout or 0)} is longer than this site allows, {longest}"
+        problem = f"{exact_duration(spec.idle_timeout or 0)} is longer than this site allows, {longest}"
         yield FieldError("idle_timeout", problem, f"ask for {longest} or less")
     if spec.no_idle_check:
         problem = f"this site ends every session that is idle for {longest}"

@@ -1,6 +1,8 @@
 """The scheduler is compiled beside the queue: until then nothing new is placed, and all else goes on."""
 
+import os
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -80,11 +82,23 @@ def test_until_it_is_compiled_nothing_is_placed_and_all_else_goes_on(control_nod
 def test_kept_code_is_known_to_be_there_until_the_source_changes(monkeypatch, tmp_path):
     compile_placement()
     assert is_compiled()
-    # As after an upgrade: all that is kept is older than this.
+    # As after an upgrade: all that is kept is older than this, whatever other processes of the tests keep meanwhile.
     newer = tmp_path / "choose.py"
     newer.touch()
+    os.utime(newer, (time.time() + 3600, time.time() + 3600))
     monkeypatch.setattr(choose, "__file__", str(newer))
     assert not is_compiled()
+
+
+def test_kept_code_holds_for_sources_that_changed_without_it(monkeypatch, tmp_path):
+    """Numba keeps what it has where a file of ours has changed that it compiles nothing of."""
+    kept = tmp_path / "kept.nbi"
+    kept.touch()
+    os.utime(kept, (1, 1))
+    monkeypatch.setattr(compiled_code, "_indexes", lambda _entry_point: [kept])
+    assert not is_compiled()
+    compile_placement()
+    assert is_compiled()
 
 
 def test_so_is_code_that_no_directory_can_keep(monkeypatch):

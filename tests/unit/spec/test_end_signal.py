@@ -43,6 +43,7 @@ def test_the_numbers_are_those_of_this_machine():
         ("USR1@2d", {}, "2d is more than 1d"),
         ("USR1@120", {"command": None}, "there is no command that could get it"),
         ("USR1@120", {"time_limit": "1m"}, "2m is longer than its time limit, 1m"),
+        ("USR1@3601", {"time_limit": "1h"}, "1h1s is longer than its time limit, 1h"),
     ],
 )
 def test_what_no_command_can_be_sent_is_refused(value, others, problem):
