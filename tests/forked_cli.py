@@ -73,6 +73,10 @@ class ForkedMuster:
         with Path(os.devnull).open("rb") as nothing, log.open("ab") as out:
             self._pid = start_forked(arguments, environment, (nothing.fileno(), out.fileno(), out.fileno()))
 
+    @property
+    def pid(self) -> int:
+        return self._pid
+
     def poll(self) -> int | None:
         """Return its exit code, or None while it runs."""
         if self._code is None:

@@ -22,7 +22,8 @@ class Server:
     url: str
     directory: Path
     node: ControlNode
-    trust: ssl.SSLContext | bool = True
+    trust: ssl.SSLContext | bool
+    process: ForkedMuster
 
     def token(self, user: str, scope: str = "user", name: str = "") -> str:
         """Make a token, by a new name if none is given: servers of one node share its tokens."""
@@ -61,7 +62,7 @@ def web_server(
     tls = certificate.options if certificate else ()
     process = ForkedMuster(("web", "--port", str(port), *tls, *arguments), node.environment, log_path)
     scheme, trust = ("https", certificate.trust()) if certificate else ("http", True)
-    server = Server(f"{scheme}://127.0.0.1:{port}", directory, node, trust)
+    server = Server(f"{scheme}://127.0.0.1:{port}", directory, node, trust, process)
     deadline = time.monotonic() + 120
     while True:
         try:

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from ssl import SSLContext
 
 from muster.core.values.errors import BadInputError
@@ -28,6 +28,7 @@ log = logging.getLogger("muster.broker")
 USER = "muster-web"
 # Where nobody has made the user, as on a laptop.
 _FALLBACK_USER = "nobody"
+_ENDS = (signal.SIGTERM, signal.SIGINT)
 # What libraries load when it is needed first: by then the server may not be able to read where Python is installed.
 _LOADED_LATE = (
     "anyio._backends._asyncio",
@@ -73,8 +74,7 @@ def serve(
         return
     for one in (servers_control, door, *listening):
         one.close()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os.kill(server, signal.SIGTERM))
+    _pass_on_ends(server)
     try:
         # A server that ends before its first request has said why.
         if control.recv(1, socket.MSG_PEEK):
@@ -94,6 +94,28 @@ def serve(
         code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
     if code:
         sys.exit(code if code > 0 else 128 - code)
+
+
+def _pass_on_ends(server: int) -> None:
+    """Have a thread send the server SIGTERM when this process gets SIGTERM or SIGINT.
+
+    Python runs a handler in the main thread, and where the signal comes just before a system call, not until that call
+    has ended. The main thread waits for the server, which would wait for this signal.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def pass_on() -> None:
+        while number := os.read(reading, 1):
+            if number[0] in _ENDS:
+                with suppress(ProcessLookupError):
+                    os.kill(server, signal.SIGTERM)
+
+    for number in _ENDS:
+        signal.signal(number, lambda *_: None)
+    # The interpreter writes each number here at once, whatever its threads do.
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=pass_on, name="signals", daemon=True).start()
 
 
 def _read_ahead(service: Service) -> None:
