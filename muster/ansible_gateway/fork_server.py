@@ -4,7 +4,6 @@ Half of what a short playbook costs is Python that reads Ansible's modules and i
 once. All that a playbook can choose or change is read in its fork: arguments, environment, inventory, variables.
 """
 
-import gc
 import importlib
 import json
 import os
@@ -24,6 +23,7 @@ from typing import NoReturn
 
 from muster.ansible_gateway.play_order import AWAITS, received_order
 from muster.ansible_gateway.private_files import hold
+from muster.core.values.garbage import keep_what_is_loaded
 
 _REQUEST_TIMEOUT_S = 30.0
 # Where Ansible keeps them below its temporary directory, which is new for each playbook.
@@ -117,9 +117,7 @@ def _load(environment: dict[str, str]) -> None:
     finally:
         os.environ.clear()
         os.environ.update(own)
-    # What is loaded is never garbage: a fork that looked for some in it would copy all of its pages.
-    gc.collect()
-    gc.freeze()
+    keep_what_is_loaded()
 
 
 def _become_playbook(request: _Request, connection: socket.socket) -> NoReturn:

@@ -18,6 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from muster.core.values.errors import BadInputError
+from muster.core.values.garbage import keep_what_is_loaded
 from muster.service.service import Service
 from muster.web.app import make_app
 from muster.web.opened_apps.server import AppAddresses
@@ -162,6 +163,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        keep_what_is_loaded()
         if self._door is not None:
             UnixConnections(self._door, self._protocol_for).open()
         for one in sockets or ():

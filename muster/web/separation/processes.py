@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from ssl import SSLContext
 
 from muster.core.values.errors import BadInputError
+from muster.core.values.garbage import keep_what_is_loaded
 from muster.service.scheduler.compiled_code import is_compiled
 from muster.service.service import Service
 from muster.settings import LogFormat
@@ -87,6 +88,7 @@ def serve(
                 way_in = nullcontext() if local is None else UnixDoor(local, hand_over, service.unix_callers)
                 with service.served(), way_in:
                     _read_ahead(service)
+                    keep_what_is_loaded()
                     Broker(service, None if account is None else (account.pw_uid, account.pw_gid)).serve(control)
     finally:
         # It ends then, if it has not before.
