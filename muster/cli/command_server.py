@@ -4,7 +4,6 @@ The daemon starts it. Loading Muster's libraries takes several times as long as 
 All that a command depends on is read in its fork: arguments, environment, directory, settings, database.
 """
 
-import gc
 import importlib
 import json
 import os
@@ -34,6 +33,7 @@ from muster.cli.command_client import (
     server_address,
 )
 from muster.cli.main import run
+from muster.core.values.garbage import keep_what_is_loaded
 
 _MOST_CLIENTS_AT_THE_DOOR = 64
 _REQUEST_TIMEOUT_S = 5.0
@@ -99,7 +99,7 @@ def serve(lifeline: int) -> None:
     for name in _MODULES:
         importlib.import_module(name)
     code = _Code()
-    gc.freeze()
+    keep_what_is_loaded()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, selectors.DefaultSelector() as ready:
         _take_address(listener)
         ready.register(listener, selectors.EVENT_READ)
@@ -159,7 +159,7 @@ def _load_compiled_code() -> None:
     from muster.service.scheduler.compiled_code import compile_placement  # noqa: PLC0415 - the daemon compiles first
 
     compile_placement()
-    gc.freeze()
+    keep_what_is_loaded()
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _environment() -> Environment:
         loader=PackageLoader("muster.web"),
         autoescape=True,
         undefined=StrictUndefined,
-        # They change with the package alone, and a look at each file costs more than its template.
+        # They change with the package alone, as the code does that fills them.
         auto_reload=False,
         trim_blocks=True,
         lstrip_blocks=True,
