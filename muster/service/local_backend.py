@@ -57,6 +57,7 @@ from muster.service.sessions.scope import SessionScope
 from muster.service.sessions.views import (
     SessionKernelView,
     SessionListView,
+    SessionRowsView,
     SessionView,
     StoryLineView,
     StoryView,
@@ -200,9 +201,16 @@ class LocalBackend:
     def search(self, query: SessionQuery) -> list[SessionView]:
         return session_views(self._queries.search(query, self.user))
 
-    def page(self, filtered: SessionFilter, request: ListPageRequest, cursor: str | None) -> SessionListView:
-        """Return a list page of what the user may see, whatever the filter says. Raises as `session_list_page`."""
-        return SessionListView.of(self._queries.list_page(filtered, request, cursor))
+    def page_rows(self, filtered: SessionFilter, request: ListPageRequest) -> SessionRowsView:
+        """Return a list page of what the user may see, whatever the filter says."""
+        return SessionRowsView.of(self._queries.list_page(filtered, request, None))
+
+    def page_json(self, filtered: SessionFilter, request: ListPageRequest, cursor: str | None) -> str:
+        """Return a list page like `page_rows`, as the JSON of a `SessionListView`. Raises as `session_list_page`.
+
+        The web server passes the text on: views would be made anew there, only to be written.
+        """
+        return SessionListView.of(self._queries.list_page(filtered, request, cursor)).json_text()
 
     def recent_words(self) -> dict[str, list[str]]:
         """Return names, owners and projects of the newest sessions that the user may see."""

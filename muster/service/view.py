@@ -17,6 +17,10 @@ class View(BaseModel):
         """Return plain data for JSON; a field that was never set is left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
+    def json_text(self) -> str:
+        """Return `as_json` as JSON."""
+        return self.model_dump_json(by_alias=True, exclude_unset=True)
+
 
 def _seconds(value: object) -> object:
     return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else value

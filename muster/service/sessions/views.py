@@ -291,6 +291,53 @@ class SessionKernelView(View):
         return cls(session=SessionView.of(session), kernel=KernelView.of(kernel), logged_apps=apps)
 
 
+class SessionRowView(View):
+    """A session as a row of a page's list: a tenth of a `SessionView`."""
+
+    id: str
+    name: str
+    owner: str
+    state: SessionState
+    progress: ProgressView | None
+    reason: str
+    result: Result | None
+    resource_group: str
+    size: str
+    slots: SlotsView
+    agents: list[str]
+    submitted_at: Moment
+    wait: WaitView | None
+
+    @classmethod
+    def of(cls, session: Session) -> Self:
+        return cls(
+            id=session.id,
+            name=session.name,
+            owner=session.owner,
+            state=session.state,
+            progress=ProgressView.of(session.progress),
+            reason=session.reason,
+            result=session.result,
+            resource_group=session.spec.resource_group,
+            size=size_text(session.spec, session.given),
+            slots=SlotsView.of(session.slots),
+            agents=list(session.agents),
+            submitted_at=session.submitted_at,
+            wait=WaitView.of(session.wait) if session.wait else None,
+        )
+
+
+class SessionRowsView(View):
+    """A list page of sessions, as pages show it."""
+
+    items: list[SessionRowView]
+    total: int
+
+    @classmethod
+    def of(cls, page: SessionListPage) -> Self:
+        return cls(items=[SessionRowView.of(session) for session in page.sessions], total=page.total)
+
+
 def session_views(sessions: Iterable[Session]) -> list[SessionView]:
     return [SessionView.of(session) for session in sessions]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 
 from muster.core.model.policy import Limit
 from muster.core.spec.session_spec import SessionSpec
@@ -47,9 +47,13 @@ class HasId(Protocol):
     def id(self) -> str: ...
 
 
-def reply(view: View, status: int = 200) -> JSONResponse:
+def reply(view: View, status: int = 200) -> Response:
     """Return the view as JSON, without fields that were never set."""
-    return JSONResponse(view.as_json(), status)
+    return json_reply(view.json_text(), status)
+
+
+def json_reply(text: str, status: int = 200) -> Response:
+    return Response(text, status, media_type="application/json")
 
 
 def note_sessions(request: Request, sessions: Iterable[HasId]) -> None:

@@ -18,7 +18,7 @@ from muster.service.sessions.views import (
 )
 from muster.service.usage.views import SessionHistoryView
 from muster.web.api import models
-from muster.web.api.requests import SPEC_BODY, Body, note_owner, note_sessions, reply
+from muster.web.api.requests import SPEC_BODY, Body, json_reply, note_owner, note_sessions, reply
 from muster.web.caller import Backend
 from muster.web.problems import answers
 
@@ -59,7 +59,7 @@ def list_sessions(
         name_contains=name_contains,
     )
     page = ListPageRequest(limit, sort.removeprefix("-"), descending=sort.startswith("-"))
-    return reply(backend.page(filtered, page, cursor))
+    return json_reply(backend.page_json(filtered, page, cursor))
 
 
 @router.post(

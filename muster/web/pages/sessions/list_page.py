@@ -90,7 +90,7 @@ def sessions(
     )
 
     def shown() -> Mapping[str, object]:
-        found = viewer.backend.page(query.filter(), request, None)
+        found = viewer.backend.page_rows(query.filter(), request)
         # The filter is no part of what is refreshed.
         has_filter = not is_htmx(viewer.connection)
         return {

@@ -1,6 +1,7 @@
 """`muster --server`: the same commands by the API, from a machine that is no control node."""
 
 import gzip
+import json
 import re
 import time
 from dataclasses import replace
@@ -225,14 +226,14 @@ def test_a_server_of_another_version_is_named_with_both_versions(remote, monkeyp
     ada = remote("ada")
     assert ada("submit", *SMALL, "--name", "train").code == 0
 
-    as_json = View.as_json
+    json_text = View.json_text
 
     def changed(view):
-        content = as_json(view)
+        content = json.loads(json_text(view))
         change(content["items"][0])
-        return content
+        return json.dumps(content)
 
-    monkeypatch.setattr(View, "as_json", changed)
+    monkeypatch.setattr(View, "json_text", changed)
     answer = ada("ls")
     assert (answer.code, len(answer.errors)) == (1, 1)
     assert answer.errors[0].startswith(f"muster: --server: its answer is not understood ({problem}")
@@ -246,8 +247,8 @@ def test_fields_that_a_newer_server_adds_are_ignored(remote, monkeypatch):
     ada = remote("ada")
     ada("submit", *SMALL, "--name", "train")
     before = ada("ls").out
-    as_json = View.as_json
-    monkeypatch.setattr(View, "as_json", lambda view: {**as_json(view), "mood": "good"})
+    json_text = View.json_text
+    monkeypatch.setattr(View, "json_text", lambda view: json.dumps({**json.loads(json_text(view)), "mood": "good"}))
     assert without_times(ada("ls").out) == without_times(before)
 
 
