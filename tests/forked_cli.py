@@ -7,7 +7,6 @@ compiled code would cost each of them 1.3 to 2 s of CPU.
 import faulthandler
 import functools
 import gc
-import json
 import logging
 import os
 import signal
@@ -16,9 +15,8 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
 import muster.cli.agents.agent
 import muster.cli.agents.resources
@@ -50,19 +48,8 @@ import muster.web.separation.processes  # noqa: F401 - like the ones above, for 
 from muster.cli.command_server import finish_threads
 from muster.cli.main import main
 from muster.service.scheduler.compiled_code import compile_placement
+from tests.done import Done
 from tests.waiting import PATIENCE_S
-
-
-@dataclass
-class Done:
-    """The output of a command, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 class ForkedMuster:

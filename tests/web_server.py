@@ -14,7 +14,8 @@ import httpx
 
 from tests.certificate import Certificate
 from tests.control_node import ControlNode
-from tests.forked_cli import Done, ForkedMuster, run_forked
+from tests.done import Done
+from tests.forked_cli import ForkedMuster, run_forked
 
 
 @dataclass

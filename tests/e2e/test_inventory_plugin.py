@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.control_node import ROOT, SCRIPTS, ControlNode
-from tests.forked_cli import Done
+from tests.done import Done
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 from muster.core.spec.mounts import HOME
 from tests.control_node import SMALL, ControlNode
-from tests.forked_cli import Done
+from tests.done import Done
 from tests.forked_on_path import muster_on_path
 from tests.opened_app import get, opened_by
 from tests.readme_tours import go_through, user_tour

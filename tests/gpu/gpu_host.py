@@ -12,10 +12,9 @@ from typing import Any
 
 import yaml
 
-from tests.control_node import ROOT
-from tests.forked_cli import Done
+from tests.done import Done
 from tests.lab.bring_up import give_what_is_here, provision
-from tests.lab.host import HostError, docker
+from tests.lab.host import ROOT, HostError, docker
 from tests.lab.host_network import Host, HostNetwork
 
 NETWORK = HostNetwork("muster-gpu", "192.168.216.0/24", ROOT / ".lab-gpu", engine=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.control_node import NOTHING
-from tests.forked_cli import Done
+from tests.done import Done
 from tests.lab.bring_up import NETWORK
 from tests.lab.host import HostError, docker, remove_host, wait_until_booted
 from tests.lab.host_network import Host

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.control_node import ROOT, SCRIPTS
-from tests.forked_cli import Done
+from tests.done import Done
 from tests.lab.bring_up import RUNTIME, changes, provision_again
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab

@@ -28,7 +28,8 @@ from muster.web.separation.line import Line
 from muster.web.separation.operations import Credential
 from muster.web.separation.unix_door import UnixDoor, listening_socket
 from tests.control_node import ControlNode
-from tests.forked_cli import Done, ForkedMuster
+from tests.done import Done
+from tests.forked_cli import ForkedMuster
 from tests.unit.web.conftest import ServedNode
 from tests.unix_users import ADA, BOB, NAMELESS_UID, become, become_root_of_own_namespace, muster_as, uid_of
 from tests.waiting import eventually
