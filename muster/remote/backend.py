@@ -19,8 +19,9 @@ from muster.service.questions.views import DetailsView, DryRunView, HeartbeatVie
 from muster.service.reach.logs import LogRequest
 from muster.service.reach.programs import KernelPrograms
 from muster.service.reach.views import AppAccessView, SshAccessView
+from muster.service.sessions.lists import SessionListView
 from muster.service.sessions.queries import SessionQuery
-from muster.service.sessions.views import SessionListView, SessionsView, SessionView, SubmittedView
+from muster.service.sessions.views import SessionsView, SessionView, SubmittedView
 from muster.service.usage.views import CurrentUsagesView, ReportView
 
 _PAGE = 1000

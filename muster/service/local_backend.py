@@ -49,15 +49,13 @@ from muster.service.scheduler.overrides import SiteLimits, SiteWeights
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.launch_choices import LaunchChoices, launch_choices, spec_again
-from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
+from muster.service.sessions.lists import SessionLists
 from muster.service.sessions.preparation import SessionPreparation, impossible_waits
 from muster.service.sessions.presets import OwnedPresets
 from muster.service.sessions.queries import SessionQueries, SessionQuery
 from muster.service.sessions.scope import SessionScope
 from muster.service.sessions.views import (
     SessionKernelView,
-    SessionListView,
-    SessionRowsView,
     SessionView,
     StoryLineView,
     StoryView,
@@ -124,6 +122,10 @@ class LocalBackend:
     @property
     def secrets(self) -> OwnedSecrets:
         return OwnedSecrets(self._secrets, self._token)
+
+    @property
+    def lists(self) -> SessionLists:
+        return SessionLists(self._queries)
 
     @property
     def presets(self) -> OwnedPresets:
@@ -200,21 +202,6 @@ class LocalBackend:
 
     def search(self, query: SessionQuery) -> list[SessionView]:
         return session_views(self._queries.search(query, self.user))
-
-    def page_rows(self, filtered: SessionFilter, request: ListPageRequest) -> SessionRowsView:
-        """Return a list page of what the user may see, whatever the filter says."""
-        return SessionRowsView.of(self._queries.list_page(filtered, request, None))
-
-    def page_json(self, filtered: SessionFilter, request: ListPageRequest, cursor: str | None) -> str:
-        """Return a list page like `page_rows`, as the JSON of a `SessionListView`. Raises as `session_list_page`.
-
-        The web server passes the text on: views would be made anew there, only to be written.
-        """
-        return SessionListView.of(self._queries.list_page(filtered, request, cursor)).json_text()
-
-    def recent_words(self) -> dict[str, list[str]]:
-        """Return names, owners and projects of the newest sessions that the user may see."""
-        return self._queries.recent_words()
 
     def find(self, reference: str) -> Session:
         """Return a session, for the ways into it. Raises as `session`."""

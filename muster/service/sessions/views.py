@@ -22,7 +22,6 @@ from muster.core.model.session import (
 )
 from muster.core.model.wait import LimitHit, NearestMiss, Wait, WaitCode
 from muster.core.values.slots import Slots
-from muster.service.sessions.list_pages import SessionListPage
 from muster.service.view import Moment, View
 
 
@@ -291,71 +290,12 @@ class SessionKernelView(View):
         return cls(session=SessionView.of(session), kernel=KernelView.of(kernel), logged_apps=apps)
 
 
-class SessionRowView(View):
-    """A session as a row of a page's list: a tenth of a `SessionView`."""
-
-    id: str
-    name: str
-    owner: str
-    state: SessionState
-    progress: ProgressView | None
-    reason: str
-    result: Result | None
-    resource_group: str
-    size: str
-    slots: SlotsView
-    agents: list[str]
-    submitted_at: Moment
-    wait: WaitView | None
-
-    @classmethod
-    def of(cls, session: Session) -> Self:
-        return cls(
-            id=session.id,
-            name=session.name,
-            owner=session.owner,
-            state=session.state,
-            progress=ProgressView.of(session.progress),
-            reason=session.reason,
-            result=session.result,
-            resource_group=session.spec.resource_group,
-            size=size_text(session.spec, session.given),
-            slots=SlotsView.of(session.slots),
-            agents=list(session.agents),
-            submitted_at=session.submitted_at,
-            wait=WaitView.of(session.wait) if session.wait else None,
-        )
-
-
-class SessionRowsView(View):
-    """A list page of sessions, as pages show it."""
-
-    items: list[SessionRowView]
-    total: int
-
-    @classmethod
-    def of(cls, page: SessionListPage) -> Self:
-        return cls(items=[SessionRowView.of(session) for session in page.sessions], total=page.total)
-
-
 def session_views(sessions: Iterable[Session]) -> list[SessionView]:
     return [SessionView.of(session) for session in sessions]
 
 
 class SessionsView(View):
     items: list[SessionView]
-
-
-class SessionListView(View):
-    """A list page of sessions."""
-
-    items: list[SessionView]
-    next_cursor: str | None = Field(description="the `cursor` of the next page; null on the last one")
-    total: int = Field(description="sessions on all pages")
-
-    @classmethod
-    def of(cls, page: SessionListPage) -> Self:
-        return cls(items=session_views(page.sessions), next_cursor=page.cursor, total=page.total)
 
 
 class SubmittedView(View):

@@ -8,9 +8,9 @@ from muster.core.model.session import SessionState
 from muster.service.questions.views import DetailsView, DryRunView, WhyView
 from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
+from muster.service.sessions.lists import SessionListView
 from muster.service.sessions.new_sessions import MAX_COUNT
 from muster.service.sessions.views import (
-    SessionListView,
     SessionsView,
     SessionView,
     StoryView,
@@ -59,7 +59,7 @@ def list_sessions(
         name_contains=name_contains,
     )
     page = ListPageRequest(limit, sort.removeprefix("-"), descending=sort.startswith("-"))
-    return json_reply(backend.page_json(filtered, page, cursor))
+    return json_reply(backend.lists.json_text(filtered, page, cursor))
 
 
 @router.post(

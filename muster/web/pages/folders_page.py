@@ -37,7 +37,7 @@ def folders(
         sizes=sizes,
         path_of=_path,
         # The filter is no part of what is refreshed.
-        words=None if is_htmx(viewer.connection) else viewer.backend.recent_words(),
+        words=None if is_htmx(viewer.connection) else viewer.backend.lists.recent_words(),
     )
 
 

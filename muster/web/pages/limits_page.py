@@ -55,7 +55,7 @@ def limits(viewer: CurrentViewer, *, kind: Queried = "", name: Queried = "", use
     """List both. The forms begin with the limit of `kind` and `name`, and with the share weight of `user`."""
     found = viewer.backend.limits.all().items
     weights = viewer.backend.weights.all().items
-    words = viewer.backend.recent_words()
+    words = viewer.backend.lists.recent_words()
     return viewer.page(
         "limits.html",
         limits=found,

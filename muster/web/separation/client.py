@@ -154,6 +154,7 @@ class _BrokeredBackend(_Methods):
         self.reservations = _Methods(line, "reservations", token.credential)
         self.limits = _Methods(line, "limits", token.credential)
         self.weights = _Methods(line, "weights", token.credential)
+        self.lists = _Methods(line, "lists", token.credential)
         self.presets = _Methods(line, "presets", token.credential)
         self.queue_pages = _Methods(line, "queue_pages", token.credential)
         self.tokens = _Methods(line, "tokens", token.credential)

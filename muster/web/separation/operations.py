@@ -23,6 +23,7 @@ from muster.service.local_backend import LocalBackend
 from muster.service.questions.queue_pages import QueuePages
 from muster.service.scheduler.administrators import AdministratorsLimits, AdministratorsWeights
 from muster.service.secrets.owned import OwnedSecrets
+from muster.service.sessions.lists import SessionLists
 from muster.service.sessions.live import LiveChanges
 from muster.service.sessions.presets import OwnedPresets
 from muster.web.separation.requests import CallerRequests, ServerRequests
@@ -149,10 +150,7 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.launch_choices,
             LocalBackend.openable_app,
             LocalBackend.overview,
-            LocalBackend.page_json,
-            LocalBackend.page_rows,
             LocalBackend.queue,
-            LocalBackend.recent_words,
             LocalBackend.release,
             LocalBackend.rename,
             LocalBackend.report,
@@ -192,6 +190,7 @@ OPERATIONS: Mapping[str, Operation] = {
     **_of("limits", (AdministratorsLimits.all, AdministratorsLimits.set, AdministratorsLimits.unset)),
     **_of("weights", (AdministratorsWeights.all, AdministratorsWeights.set, AdministratorsWeights.unset)),
     **_of("queue_pages", (QueuePages.members, QueuePages.page)),
+    **_of("lists", (SessionLists.json_text, SessionLists.recent_words, SessionLists.rows)),
     **_of("presets", (OwnedPresets.all, OwnedPresets.named, OwnedPresets.remove, OwnedPresets.save)),
     **_of("tokens", (OwnedTokens.all, OwnedTokens.create, OwnedTokens.revoke)),
     **_of("images", (OwnedImages.all, OwnedImages.begin_commit, OwnedImages.commit_state, OwnedImages.named)),

@@ -90,7 +90,7 @@ def sessions(
     )
 
     def shown() -> Mapping[str, object]:
-        found = viewer.backend.page_rows(query.filter(), request)
+        found = viewer.backend.lists.rows(query.filter(), request)
         # The filter is no part of what is refreshed.
         has_filter = not is_htmx(viewer.connection)
         return {
@@ -101,7 +101,7 @@ def sessions(
             "selected": frozenset(selected),
             "states": tuple(SessionState),
             "groups": viewer.backend.resources.group_names() if has_filter else (),
-            "words": viewer.backend.recent_words() if has_filter else None,
+            "words": viewer.backend.lists.recent_words() if has_filter else None,
         }
 
     return viewer.shared_page("sessions.html", shown)

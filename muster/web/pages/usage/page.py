@@ -28,7 +28,7 @@ def usage(request: Request, viewer: CurrentViewer) -> Response:
     """Show the usage. A problem of the form is shown above it, and the form stays as it was filled in."""
     query = parse_query(request.query_params.multi_items())
     context: dict[str, Any] = {"keys": KEYS, "spans": SPANS, "columns": COLUMNS}
-    context["words"] = viewer.backend.recent_words()
+    context["words"] = viewer.backend.lists.recent_words()
     try:
         found = _found(viewer, query)
     except BadInputError as error:
