@@ -54,7 +54,7 @@ class OwnerUid(StrEnum):
 
 
 class AppSettings(Section):
-    """An app of the site's own, or what it has otherwise than the built-in one of its name."""
+    """An app that the site defines, or overrides for the built-in app of the same name."""
 
     command: str | None = Field(default=None, min_length=1)
     port: int | None = Field(default=None, ge=1, le=65535)

@@ -122,21 +122,23 @@ def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:
     """Return RUNNING → TERMINATING for every preemption of the plan; a session that may be requeued is, after that.
 
     A session that does not run any more has given its capacity already, or is about to. One that asks for a signal
-    gets it and its time first. It stays where the plan no longer asks for its place by then.
+    gets it and its time first. It stays if the plan no longer needs its place by then.
     """
     running = {session.id: session for session in snapshot.placed if session.state is _S.RUNNING}
-    asked = {preemption.session_id: preemption for preemption in plan.preemptions if preemption.session_id in running}
-    events = [_asked_for(running[key], preemption, snapshot.now) for key, preemption in asked.items()]
+    requested = {
+        preemption.session_id: preemption for preemption in plan.preemptions if preemption.session_id in running
+    }
+    events = [_next_step(running[key], preemption, snapshot.now) for key, preemption in requested.items()]
     events += [
         transition(session, _S.RUNNING, "its place is not needed any more: it goes on", snapshot.now, leaves_at=None)
         for session in running.values()
-        if session.leaves_at is not None and session.ends_for is None and session.id not in asked
+        if session.leaves_at is not None and session.ends_for is None and session.id not in requested
     ]
     return [event for event in events if event is not None]
 
 
-def _asked_for(session: Session, preemption: Preemption, now: float) -> Event | None:
-    """Return the end of a session whose place is asked for, or the signal before that; None while its time lasts."""
+def _next_step(session: Session, preemption: Preemption, now: float) -> Event | None:
+    """Return the end of a session whose place is needed, or the signal before that; None while its time lasts."""
     if begun := leaving(session, now):
         reason = f"{_first_the_signal(session, begun)}before its place is taken: {preemption.message}"
         return transition(session, _S.RUNNING, reason, now, **begun)

@@ -92,7 +92,7 @@ def _answer(writing: int, read: Callable[[], Any]) -> None:
     """Ask the driver and write what it says; never returns."""
     status = 1
     try:
-        # Whoever waits for the end of this module's output must not wait for a child that hangs.
+        # Readers of this module's output wait for its end, which a child that hangs would keep from coming.
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
