@@ -146,8 +146,9 @@ def install(app: FastAPI, page: ErrorPage, plain: Callable[[str], str]) -> None:
         detail = "; ".join(f"{e.field}: {e.problem}" for e in errors)
         return response(request, _of_status(422, "bad-input", detail, errors))
 
+    # In a thread: a page looks up who has signed in.
     @app.exception_handler(HTTPException)
-    async def _http(request: Request, error: HTTPException) -> Response:
+    def _http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             headers["Allow"] = ", ".join(_allowed_methods(request)) or headers["Allow"]
