@@ -180,7 +180,7 @@ def test_the_overview_says_at_a_glance_what_runs_what_failed_and_what_is_free(vi
     expect(failures).to_contain_text("exit code 3")
     group = page.get_by_role("region", name="Resource group default")
     expect(group).to_contain_text("of 32 CPU free")
-    expect(group.get_by_role("listitem").first).to_contain_text("sweep-0")
+    expect(group.get_by_role("listitem").first).to_contain_text("kept")
     expect(group.get_by_role("link", name="6 sessions wait")).to_be_visible()
     expect(page.get_by_role("region", name="Agents with problems")).to_contain_text("None.")
     failures.get_by_role("link", name="broke").click()

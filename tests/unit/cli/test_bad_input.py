@@ -31,7 +31,7 @@ def test_all_errors_of_a_spec_come_one_to_a_line_and_nothing_is_queued():
         (["submit", "nosuch.sh"], "a command goes behind --"),
         (["submit", "--ssh-key", "nosuch.pub"], "--ssh-key"),
         (["submit", "--command", ""], "command: it is empty"),
-        (["submit", "-e", "A"], "NAME=VALUE"),
+        (["submit", "-e", "A"], "write a name and a value with = between them"),
         (["submit", "--begin", "soon"], "begin: 'soon' is no point in time; write 2026-11-22T08:00"),
         (["submit", "--array", "9-0"], "array: the range 9-0 ends before it begins; write indexes such as 0-99"),
         (["submit", "--label", "disk"], "labels: 'disk' has no =; write a name and a value with = between them"),
