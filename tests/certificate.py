@@ -25,7 +25,9 @@ class Certificate:
 
 def make_certificate(directory: Path) -> Certificate:
     made = Certificate(directory / "cert.pem", directory / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=localhost", "-days", "1"]
+    # Browsers know no certificates of Ed25519.
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command = ["openssl", "req", "-x509", *key, "-subj", "/CN=localhost", "-days", "1"]
     names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", made.key, "-out", made.certificate]
     subprocess.run([*command, *names], check=True, capture_output=True)
     return made

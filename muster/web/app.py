@@ -14,6 +14,7 @@ from fastapi.responses import RedirectResponse
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.service import Service
 from muster.web.caller import FailureLimit, RequestLimit
+from muster.web.head_requests import HeadRequests
 from muster.web.opened_apps.gateway import AppGateway
 from muster.web.opened_apps.server import AppAddresses
 from muster.web.pages.errors import error_page, to_sign_in
@@ -73,6 +74,7 @@ def make_app(service: Service, *, secure: bool = False, apps: AppAddresses | Non
     install(app, error_page, plain_words)
     app.add_exception_handler(NotSignedInError, _ask_to_sign_in)
     # The last one added is the outermost.
+    app.add_middleware(HeadRequests)
     app.add_middleware(RequestSize, is_known=is_known, is_streamed=is_upload)
     app.add_middleware(Audit, log=service.audit_log())
     app.add_middleware(SecurityHeaders, secure=secure)

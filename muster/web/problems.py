@@ -146,36 +146,41 @@ def install(app: FastAPI, page: ErrorPage, plain: Callable[[str], str]) -> None:
         detail = "; ".join(f"{e.field}: {e.problem}" for e in errors)
         return response(request, _of_status(422, "bad-input", detail, errors))
 
+    # In a thread: a page looks up who has signed in.
     @app.exception_handler(HTTPException)
-    async def _http(request: Request, error: HTTPException) -> Response:
+    def _http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
-        allowed = _allowed_methods(request) if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else []
-        if allowed:
-            headers["Allow"] = ", ".join(allowed)
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(_allowed_methods(request)) or headers["Allow"]
         detail = str(error.detail)
         if detail == HTTPStatus(error.status_code).phrase:
             # The framework's own errors say no more than their status.
-            detail = _routing_problem(request, error.status_code, allowed) or detail
+            detail = _routing_problem(request, error.status_code, headers.get("Allow", "")) or detail
         return response(request, _of_status(error.status_code, "http", detail), headers)
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """Return the methods of all routes of the request's path: the router itself names those of the first one alone."""
+    """Return the methods of all routes of the request's path: the router itself names those of the first one alone.
+
+    Where there is GET there is HEAD.
+    """
     routes = [route for route in request.app.router.routes if not isinstance(route, Mount)]
 
     def is_routed(method: str) -> bool:
         scope = {**request.scope, "method": method}
-        return any(route.matches(scope)[0] == Match.FULL for route in routes)
+        return any(route.matches(scope)[0] == Match.FULL for route in routes) or (method == "HEAD" and is_routed("GET"))
 
     return [method for method in _METHODS if is_routed(method)]
 
 
-def _routing_problem(request: Request, status: int, allowed: list[str]) -> str:
-    """Return why no route takes the request; empty for another status."""
+def _routing_problem(request: Request, status: int, allowed: str) -> str:
+    """Return why no route takes the request, which has these methods; empty for another status."""
     if status == HTTPStatus.NOT_FOUND:
         return f"there is nothing at {request.url.path[:_MAX_PATH]}"
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        return f"{request.method[:_MAX_METHOD]} is not possible here; use {' or '.join(allowed)}"
+        # Nobody who means to change something is helped by HEAD.
+        methods = [method for method in allowed.split(", ") if method != "HEAD"]
+        return f"{request.method[:_MAX_METHOD]} is not possible here; use {' or '.join(methods)}"
     return ""
 
 

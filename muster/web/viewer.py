@@ -156,6 +156,14 @@ async def viewer(request: Request) -> Viewer:
 CurrentViewer = Annotated[Viewer, Depends(viewer)]
 
 
+def signed_in_user(connection: HTTPConnection) -> str:
+    """Return who has signed in, for pages that are shown to everybody; empty for others, and where nobody can tell."""
+    try:
+        return _viewer(connection, connection.cookies.get(cookie_name(connection), "")).user
+    except MusterError:
+        return ""
+
+
 async def websocket_viewer(websocket: WebSocket) -> Viewer | None:
     """Return who opened the WebSocket; close it and return None if they may not."""
     secret = websocket.cookies.get(cookie_name(websocket), "")
@@ -183,13 +191,17 @@ def is_htmx(connection: HTTPConnection) -> bool:
 
 
 def is_same_origin(connection: HTTPConnection) -> bool:
-    """Tell whether a page of this server sent the request. Browsers name the origin with every change."""
+    """Tell whether a page of this server sent the request. Browsers name the origin with every change.
+
+    A page that came without TLS, which anybody on the way may have written, is no page of a server with TLS.
+    """
     origin = connection.headers.get("origin")
     if origin is None:
         # Browsers name the origin with every WebSocket.
         is_websocket = connection.scope["type"] == "websocket"
         return not is_websocket and connection.headers.get("sec-fetch-site", "same-origin") == "same-origin"
-    return urlsplit(origin).netloc == connection.headers.get("host")
+    parts = urlsplit(origin)
+    return parts.netloc == connection.headers.get("host") and (parts.scheme == "https" or not is_secure(connection))
 
 
 def sign_in_path(connection: HTTPConnection) -> str:

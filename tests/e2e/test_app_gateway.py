@@ -74,13 +74,16 @@ def test_nobody_opens_anothers_app_and_nobody_on_the_machine_has_its_token(serve
         assert app.get("/headers").status_code == 401
         token = server.node.run("open", name, "page", "--print", "--json").json()["url"].rpartition("=")[2]
         assert token not in (server.directory / "web.log").read_text()
-    lines = (server.node.directory / "state" / "audit.log").read_text().splitlines()
-    noted = [
-        (line["user"], line["status"])
-        for line in map(json.loads, lines)
-        if line["path"] == f"/sessions/{name}/apps/page/open"
-    ]
-    assert sorted(noted) == [("ada", 200), ("eve", 404)]
+
+    def noted() -> list[tuple[str, int]]:
+        # A last line without its end is still being written.
+        lines = (server.node.directory / "state" / "audit.log").read_text().splitlines(keepends=True)
+        records = [json.loads(line) for line in lines if line.endswith("\n")]
+        path = f"/sessions/{name}/apps/page/open"
+        return sorted((one["user"], one["status"]) for one in records if one["path"] == path)
+
+    # A request is written down when its answer has been sent.
+    eventually(noted, lambda found: found == [("ada", 200), ("eve", 404)])
 
 
 def test_an_app_that_serves_nothing_and_a_missing_one_are_reported(server, ada):

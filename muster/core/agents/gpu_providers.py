@@ -105,7 +105,7 @@ class Shim:
 
     def obstacle(self, report: Report) -> str:
         if not report.fgpu:
-            return "the libraries that cap GPUs are not there; run playbooks/site.yml --tags fgpu"
+            return "the libraries that cap GPUs are not there; run playbooks/site.yml with the tag fgpu"
         inside = sorted({gpu.parent_uuid for gpu in report.gpus if gpu.parent_uuid})
         if inside:
             return (
@@ -156,7 +156,9 @@ class Mig:
     def obstacle(self, report: Report) -> str:
         instances = [gpu for gpu in report.gpus if gpu.is_instance]
         if not instances:
-            return "no GPU has MIG instances; name them by fgpu_mig_profiles and run playbooks/site.yml --tags fgpu"
+            return (
+                "no GPU has MIG instances; name them by fgpu_mig_profiles and run playbooks/site.yml with the tag fgpu"
+            )
         unsized = [gpu.uuid for gpu in instances if not gpu.fraction]
         if unsized:
             return f"the driver does not say what part of its GPU {unsized[0]} is; a newer driver does"

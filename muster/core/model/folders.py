@@ -179,7 +179,7 @@ class _RefusedError(Exception):
 def _mounted(mount: MountSpec, user: str, project: str, known: Sequence[Folder]) -> MountedFolder | None:
     if mount.folder.split("/")[0] == AREA:
         raise _RefusedError(
-            f"{mount.folder!r} is where folders with an owner are kept", "name the folder: NAME or OWNER/NAME"
+            f"{mount.folder!r} is where folders with an owner are kept", "name the folder, such as data or ada/data"
         )
     folder = _meant(mount.folder, user, project, known)
     if folder is None:

@@ -61,7 +61,7 @@ class AppSpec(SpecModel):
 class PublishedPort(SpecModel):
     """A port that a program of the user's own serves in main1. Short form: `PORT` or `NAME=PORT`."""
 
-    name: str = Field(default="", description="what `muster open` calls it; the port's number by default")
+    name: str = Field(default="", description="what it is called where it is opened; the port's number by default")
     port: int = Field(ge=1, le=65535, description="port of main1")
 
     @model_validator(mode="before")
@@ -93,7 +93,7 @@ class AppFields(SpecModel):
     publish: tuple[PublishedPort, ...] = Field(
         default=(),
         max_length=MAX_APPS,
-        description="port of main1 that a program of your own serves, for `muster open`: PORT or NAME=PORT",
+        description="port of main1 that a program of your own serves, such as 8000 or web=8000",
         json_schema_extra=flag("--publish", metavar="PORT", multiple=True),
     )
 

@@ -23,7 +23,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MOST_SHOWN
 _Model = TypeVar("_Model", bound=BaseModel)
 _WHOLE = ("is not a whole number", "write a whole number such as 4")
 _BOOLEAN = ("is neither true nor false", "write true or false")
-_MAPPING = ("is not a mapping", "write names with values, as in NAME: value")
+_MAPPING = ("is not a mapping", "write names with values, as in cpu: 2")
 _LIST = ("is not a list", "write a list, even of one")
 _KINDS: Mapping[str, tuple[str, str]] = {
     "literal_error": ("is none of the choices", "write {expected}"),

@@ -33,7 +33,10 @@ class MountSpec(SpecModel):
         # Without a mode, the folder's share decides.
         mode = {"read_only": rest.pop() == "ro"} if rest and rest[-1] in {"ro", "rw"} else {}
         if len(rest) > 1:
-            raise invalid(f"{value!r} has too many colons", "write FOLDER, FOLDER:TARGET or FOLDER:TARGET:ro")
+            raise invalid(
+                f"{value!r} has too many colons",
+                "write the folder, a path in the containers and ro, such as data:/data:ro",
+            )
         return {"folder": folder, "target": rest[0] if rest else "", **mode}
 
     @field_validator("folder")

@@ -40,7 +40,7 @@ class RoleSpec(SpecModel):
         for setting in settings:
             key, equals, content = setting.partition("=")
             if not equals:
-                raise invalid(f"{setting!r} has no =", "write NAME:REPLICAS,cpu=2,mem=4G")
+                raise invalid(f"{setting!r} has no =", "write settings such as cpu=2,mem=4G")
             fields[key] = content
         return fields
 

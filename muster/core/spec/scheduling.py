@@ -85,7 +85,7 @@ class SchedulingFields(SpecModel):
     )
     labels: dict[str, str] = Field(
         default_factory=dict,
-        description="label NAME=VALUE that its agents must have",
+        description="label that its agents must have, such as disk=ssd",
         json_schema_extra=flag("--label", "-l", metavar="NAME=VALUE", multiple=True),
     )
     agents: Names = Field(
@@ -134,4 +134,4 @@ def _check_label(name: str, content: object) -> None:
             f"{name!r} is not a label's name", "use letters, digits, dots, dashes and slashes, as in disk=ssd"
         )
     if isinstance(content, dict | list):
-        raise invalid(f"{name} is no text", "write NAME=VALUE, as in disk=ssd")
+        raise invalid(f"{name} is no text", "write a name and a value, as in disk=ssd")

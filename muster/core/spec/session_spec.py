@@ -78,7 +78,7 @@ class SessionSpec(
     )
     cluster_size: ClusterSize = Field(
         default=None,
-        description="number of kernels; MIN-MAX such as 4-8 starts with as many as there is room for",
+        description="number of kernels; a range such as 4-8 starts with as many as there is room for",
         json_schema_extra=flag("--cluster-size", "-N", metavar="N"),
     )
     cluster_mode: Literal["single-node", "multi-node"] = Field(
@@ -89,7 +89,7 @@ class SessionSpec(
     roles: tuple[RoleSpec, ...] = Field(
         default=(),
         max_length=20,
-        description="roles beside main: NAME:REPLICAS[,cpu=…,mem=…,image=…,command=…]",
+        description="roles beside main, such as ps:2 or worker:4,cpu=2,mem=4G,image=torch,command=…",
         json_schema_extra=flag("--role", metavar="ROLE", multiple=True),
     )
     cpu: Milli = Field(
@@ -117,13 +117,13 @@ class SessionSpec(
     )
     env: Annotated[dict[str, str], Bounds(MAX_ARGUMENT_BYTES, remedy=_INTO_A_FOLDER)] = Field(
         default_factory=dict,
-        description="environment variable NAME=VALUE",
+        description="environment variable, such as LR=0.1",
         json_schema_extra=flag("--env", "-e", metavar="NAME=VALUE", multiple=True),
     )
     mounts: tuple[MountSpec, ...] = Field(
         default=(),
         max_length=MAX_MOUNTS,
-        description="data folder in every kernel: FOLDER[:TARGET][:ro]",
+        description="data folder in every kernel, such as data, data:/data or data:/data:ro",
         json_schema_extra=flag("--mount", "-v", metavar="FOLDER", multiple=True),
     )
     requeue: bool = Field(
@@ -274,7 +274,7 @@ class SessionSpec(
             yield FieldError("tasks", "tasks and tasks_per_kernel are both given", "give one of them")
         if self.tasks is not None and self.tasks < kernels <= MAX_KERNELS:
             yield FieldError(
-                "tasks", f"{self.tasks} are less than the session's kernels, {kernels}", f"write {kernels} or more"
+                "tasks", f"{self.tasks} are less than the session's {kernels} containers", f"write {kernels} or more"
             )
 
     def _resource_errors(self) -> Iterator[FieldError]:

@@ -26,7 +26,7 @@ _RESERVED_VARIABLES = re.compile(r"(BACKENDAI|MUSTER|LD)_.*|PATH|HOME|USER|LOGNA
 class SecretSpec(SpecModel):
     """A secret of the owner's in every kernel. Short form: `NAME`, `NAME=VARIABLE` or `NAME:/path`."""
 
-    name: str = Field(description="as `muster secret ls` shows it; in the kernels the file /run/muster/secrets/NAME")
+    name: str = Field(description="name of the secret, and of its file in /run/muster/secrets of each kernel")
     env: str | None = Field(default=None, description="environment variable that holds it for the command as well")
     path: str | None = Field(default=None, description="path in the kernels at which a link to the file is made")
 
@@ -78,7 +78,7 @@ class StartupFields(SpecModel):
     secrets: tuple[SecretSpec, ...] = Field(
         default=(),
         max_length=100,
-        description="secret in every kernel: NAME, NAME=VARIABLE or NAME:/path",
+        description="secret in every kernel, such as hf, hf=HF_TOKEN (a variable) or hf:/path (a file)",
         json_schema_extra=flag("--secret", metavar="SECRET", multiple=True),
     )
     callback: Annotated[str, Bounds(MAX_URL)] | None = Field(

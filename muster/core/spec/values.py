@@ -144,7 +144,7 @@ def assignments(value: object, check: Callable[[str, object], None]) -> object:
 def _assignment(item: object) -> tuple[str, str]:
     name, equals, content = str(item).partition("=")
     if not equals:
-        raise invalid(f"{item!r} has no =", "write NAME=VALUE")
+        raise invalid(f"{item!r} has no =", "write a name and a value with = between them")
     return name, content
 
 

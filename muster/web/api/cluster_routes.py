@@ -17,7 +17,9 @@ from muster.web.problems import answers
 
 router = APIRouter()
 Label = Annotated[str, Field(json_schema_extra={"pattern": "="})]
-Labels = Annotated[list[Label], Query(description="NAME=VALUE that the agent must have; several must all match")]
+Labels = Annotated[
+    list[Label], Query(description="a label that the agent must have, such as disk=ssd; several must all match")
+]
 AgentId = Annotated[str, Path(max_length=255)]
 
 
@@ -74,7 +76,11 @@ def images(backend: Backend) -> Response:
 def image(
     backend: Backend,
     image: Annotated[
-        str, Path(description="NAME for all versions; NAME:VERSION, an alias, a reference", max_length=400)
+        str,
+        Path(
+            description="a name for all versions; a name with a version, such as torch:2.4; an alias; a reference",
+            max_length=400,
+        ),
     ],
 ) -> ImagesView:
     return backend.images.named(image)

@@ -164,7 +164,7 @@ class CommitRequest(BaseModel):
 
     name: str = Field(
         max_length=MAX_NAME,
-        description="NAME:TAG of the new image",
+        description="name and tag of the new image, such as ann/train:2",
         json_schema_extra=matches(NAME_PATTERN, TAG_PATTERN, between=":"),
     )
     kernel: str | None = Field(default=None, max_length=255, description="such as sub1; main1 by default")

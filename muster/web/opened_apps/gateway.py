@@ -142,7 +142,7 @@ class AppGateway:
             if bound is not None:
                 self._next_index = index + 1
                 return bound
-        raise TooManyError(f"all {len(ports)} ports for apps (--app-ports) are in use; try again later")
+        raise TooManyError(f"all {len(ports)} ports for apps are in use; close an app, or try again later")
 
     async def _watch(self) -> None:
         while True:

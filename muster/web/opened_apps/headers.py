@@ -33,6 +33,11 @@ class AppOrigin:
     app_port: int
     authorization: str | None = None
 
+    @property
+    def secure(self) -> bool:
+        """Return whether the browser reaches the app by TLS, of which the app itself knows nothing."""
+        return self.url.startswith("https:")
+
 
 def to_app(headers: Headers, origin: AppOrigin, client: str) -> Headers:
     """Return the headers of a request for the app; `client` is the address that it came from."""
@@ -74,7 +79,7 @@ def from_app(headers: Headers, origin: AppOrigin) -> Headers:
         if name in dropped or (name == b"set-cookie" and not _is_allowed(value)):
             continue
         if name == b"set-cookie":
-            kept.append((name, _without_domain(value)))
+            kept.append((name, _cookie_for_browser(value, secure=origin.secure)))
         elif name == b"location":
             kept.append((name, _public_location(value, origin)))
         else:
@@ -113,17 +118,26 @@ def _is_ours(name: bytes) -> bool:
     return name.strip(_SPACE).lower().startswith(_OUR_COOKIES)
 
 
-def _without_domain(cookie: bytes) -> bytes:
+def _cookie_for_browser(cookie: bytes, *, secure: bool) -> bytes:
+    """Return an app's cookie without its domain; where the browser uses TLS, as one that is never sent without."""
     first, *attributes = cookie.split(b";")
-    kept = [one for one in attributes if one.partition(b"=")[0].strip(_SPACE).lower() != b"domain"]
+    names = [one.partition(b"=")[0].strip(_SPACE).lower() for one in attributes]
+    kept = [one for one, name in zip(attributes, names, strict=True) if name != b"domain"]
+    if secure and b"secure" not in names:
+        kept.append(b" Secure")
     return b";".join([first, *kept])
 
 
 def _public_location(location: bytes, origin: AppOrigin) -> bytes:
-    """Return a redirect's location, with the app's local address replaced by its origin in the browser."""
+    """Return a redirect's location, with each address that the app knows as its own replaced by its origin.
+
+    An app that builds one of `X-Forwarded-Host` alone writes http where the browser uses TLS.
+    """
     try:
         parts = urlsplit(location.decode("ascii"))
-        own = parts.hostname in _LOOPBACK and parts.port in {origin.app_port, int(origin.local.rpartition(":")[2])}
+        own = parts.netloc == urlsplit(origin.url).netloc or (
+            parts.hostname in _LOOPBACK and parts.port in {origin.app_port, int(origin.local.rpartition(":")[2])}
+        )
     except ValueError:
         return location
     if parts.scheme not in {"", "http", "https"} or not own:

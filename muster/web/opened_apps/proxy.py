@@ -65,7 +65,7 @@ class AppProxy:
             await self._let_in(scope, send)
         elif self._closed or not self._door.lets_in(headers):
             await _page(scope, send, 401, _SIGNED_OUT)
-        elif not _is_own(scope, headers):
+        elif not _is_own(scope, headers, self._origin):
             await _page(scope, send, 403, _FOREIGN)
         elif dict(headers).get(b"service-worker") is not None:
             await _page(scope, send, 403, _NO_WORKER)
@@ -168,16 +168,19 @@ def _has_body(headers: Headers) -> bool:
     return b"content-length" in names or b"transfer-encoding" in names
 
 
-def _is_own(scope: Scope, headers: Headers) -> bool:
+def _is_own(scope: Scope, headers: Headers, app: AppOrigin) -> bool:
     """Tell whether the request is from the app's own page or a navigation.
 
-    Other ports of this host serve other users' apps, whose pages must not send requests to this one.
+    Other ports of this host serve other users' apps, whose pages must not send requests to this one. Nor may a page
+    that came without TLS, which anybody on the way may have written, to an app that is reached by TLS.
     """
     named = dict(headers)
     origin, site = named.get(b"origin"), named.get(b"sec-fetch-site", b"same-origin")
     if origin is not None and origin != b"null":
         with suppress(ValueError):
-            return urlsplit(origin.decode("latin-1")).netloc == named.get(b"host", b"").decode("latin-1")
+            parts = urlsplit(origin.decode("latin-1"))
+            same_host = parts.netloc == named.get(b"host", b"").decode("latin-1")
+            return same_host and (parts.scheme == "https" or not app.secure)
         return False
     if scope["type"] == "websocket" or origin is not None:
         return site == b"same-origin" and b"sec-fetch-site" in named

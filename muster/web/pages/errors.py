@@ -6,7 +6,7 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
 from muster.web.problems import Problem
-from muster.web.viewer import html, is_htmx, sign_in_path
+from muster.web.viewer import html, is_htmx, sign_in_path, signed_in_user
 from muster.web.words import plain_words
 
 _TITLES: Mapping[int, str] = {
@@ -18,6 +18,8 @@ _TITLES: Mapping[int, str] = {
     429: "Too many requests",
     503: "Not available now",
 }
+
+_OF_THE_ROUTER = "urn:muster:http"
 
 
 def to_sign_in(request: Request) -> Response:
@@ -31,12 +33,14 @@ def error_page(request: Request, found: Problem, headers: dict[str, str]) -> Res
     block = "problem" if is_htmx(request) else None
     shown = found.model_copy(update={"detail": plain_words(found.detail)})
     caller = getattr(request.state, "caller", None)
+    # At a path that nothing serves, nobody has looked who sent the request.
+    user = caller.user if caller else signed_in_user(request) if found.type == _OF_THE_ROUTER else ""
     context = {
         "request": request,
         "problem": shown,
         "title": _TITLES.get(found.status, "Something went wrong"),
         "viewer": None,
-        "signed_in_as": caller.user if caller else "",
+        "signed_in_as": user,
     }
     response = html("problem.html", block, context, found.status)
     response.headers.update(headers)

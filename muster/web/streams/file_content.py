@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from starlette.requests import ClientDisconnect, HTTPConnection
 
 from muster.core.values.errors import BadInputError
@@ -16,6 +16,7 @@ from muster.service.folders.files import FilePlace, OpenedFile, Upload
 from muster.service.local_backend import LocalBackend
 from muster.web.caller import service_of
 from muster.web.streams.caps import check_cap
+from muster.web.streams.stream_response import StreamResponse
 
 MAX_FILE_STREAMS = 100
 # A picture that a page shows.
@@ -64,15 +65,12 @@ async def file_response(request: Request, backend: LocalBackend, place: FilePlac
     streams = request.app.state.file_streams
     stream = FileStream(backend.user)
     _check_cap(request, backend)
-    streams.add(stream)
-    opening = ExitStack()
-    try:
-        opened, first = await run_in_threadpool(_opened, opening, backend.folders.open_file(place))
-    except BaseException:
-        # Also where the caller has left, which is no Exception: nothing stays open. Raised again.
-        streams.discard(stream)
-        opening.close()
-        raise
+    with ExitStack() as stack:
+        streams.add(stream)
+        stack.callback(streams.discard, stream)
+        opened, first = await run_in_threadpool(_opened, stack, backend.folders.open_file(place))
+        # From here on the response closes it.
+        closing = stack.pop_all()
     picture = picture_type(first) if shows and (opened.file.size or 0) <= MOST_SHOWN_BYTES else None
     kind = picture or ("application/x-tar" if opened.file.is_directory else "application/octet-stream")
     way = "inline" if picture else "attachment"
@@ -81,16 +79,12 @@ async def file_response(request: Request, backend: LocalBackend, place: FilePlac
         headers["Content-Length"] = str(opened.file.size)
 
     async def pieces() -> AsyncIterator[bytes]:
-        try:
-            piece: bytes | None = first
-            while piece:
-                yield piece
-                piece = await run_in_threadpool(_next, opened.pieces)
-        finally:
-            streams.discard(stream)
-            opening.close()
+        piece: bytes | None = first
+        while piece:
+            yield piece
+            piece = await run_in_threadpool(_next, opened.pieces)
 
-    return StreamingResponse(pieces(), headers=headers, media_type=kind)
+    return StreamResponse(pieces(), closing, kind, headers)
 
 
 def _opened(opening: ExitStack, file: AbstractContextManager[OpenedFile]) -> tuple[OpenedFile, bytes]:

@@ -4,18 +4,18 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import StreamingResponse
 
 from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.reach.logs import LogRequest
 from muster.web.caller import service_of
 from muster.web.streams.caps import check_cap
+from muster.web.streams.stream_response import StreamResponse
 
 MAX_STREAMS = 200
 CHECK_S = 15.0
@@ -91,7 +91,7 @@ async def log_response(
     log_request: LogRequest,
     may_continue: Callable[[], bool],
     headers: Mapping[str, str] | None = None,
-) -> StreamingResponse:
+) -> StreamResponse:
     """Return the log as a response, which ends unless `may_continue`, checked every 15 s.
 
     Raises TooManyError, and as `LocalBackend.log`.
@@ -106,36 +106,34 @@ async def log_response(
                 if not stream.put(piece):
                     return
 
-    stream = LogStream(read, backend.user)
-    streams.add(stream)
-    first = await stream.get()
-    if isinstance(first, Exception):
-        streams.discard(stream)
-        raise first
-    return StreamingResponse(
-        _pieces(stream, streams, may_continue), headers=headers, media_type="text/plain; charset=utf-8"
-    )
+    with ExitStack() as stack:
+        stream = LogStream(read, backend.user)
+        streams.add(stream)
+        stack.callback(streams.discard, stream)
+        stack.callback(stream.close)
+        first = await stream.get()
+        if isinstance(first, Exception):
+            raise first
+        # From here on the response closes it.
+        closing = stack.pop_all()
+    return StreamResponse(_pieces(stream, may_continue), closing, "text/plain; charset=utf-8", headers)
 
 
-async def _pieces(stream: LogStream, streams: set[LogStream], may_continue: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def _pieces(stream: LogStream, may_continue: Callable[[], bool]) -> AsyncIterator[bytes]:
     check_at = time.monotonic() + CHECK_S
     # If the token or the database cannot be checked, the reader is cut off.
     with suppress(MusterError):
-        try:
-            while True:
-                if time.monotonic() >= check_at:
-                    if not await run_in_threadpool(may_continue):
-                        return
-                    check_at = time.monotonic() + CHECK_S
-                try:
-                    piece = await asyncio.wait_for(stream.get(), CHECK_S)
-                except TimeoutError:
-                    continue
-                if piece is None:
+        while True:
+            if time.monotonic() >= check_at:
+                if not await run_in_threadpool(may_continue):
                     return
-                if isinstance(piece, Exception):
-                    raise piece
-                yield piece
-        finally:
-            stream.close()
-            streams.discard(stream)
+                check_at = time.monotonic() + CHECK_S
+            try:
+                piece = await asyncio.wait_for(stream.get(), CHECK_S)
+            except TimeoutError:
+                continue
+            if piece is None:
+                return
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece

@@ -7,14 +7,13 @@ from contextlib import ExitStack, suppress
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from muster.core.values.errors import MusterError
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions.live import LiveChange, LiveChanges
 from muster.web.caller import service_of
 from muster.web.streams.caps import check_cap
+from muster.web.streams.stream_response import StreamResponse
 
 HEARTBEAT_S = 15.0
 MAX_SUBSCRIBERS = 1000
@@ -91,19 +90,7 @@ async def event_stream(
         # From here on the response closes it.
         closing = stack.pop_all()
     first = f": since {now}\n\n" + "".join(map(event, missed))
-    return _EventStreamResponse(_events(subscriber, event, first, may_continue), closing)
-
-
-class _EventStreamResponse(StreamingResponse):
-    """A stream that also cleans up where its reader has left before the first byte."""
-
-    def __init__(self, events: AsyncIterator[str], closing: ExitStack) -> None:
-        super().__init__(events, media_type="text/event-stream")
-        self._closing = closing
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._closing:
-            await super().__call__(scope, receive, send)
+    return StreamResponse(_events(subscriber, event, first, may_continue), closing, "text/event-stream")
 
 
 async def _events(

@@ -133,7 +133,17 @@ def test_a_user_makes_a_token_sees_it_once_and_revokes_it(visit, server, width):
     page.goto("/account")
     name = f"laptop-{width}"
     page.get_by_label("Name", exact=True).fill(name)
-    page.get_by_label("Rights").select_option("read")
+    rights = page.get_by_role("group", name="Rights")
+    for text in (
+        "sees and changes your own sessions and folders",
+        "sees your own sessions and folders, and changes nothing",
+    ):
+        # In full, also on a phone.
+        expect(rights.get_by_text(text)).to_be_visible()
+        box = rights.get_by_text(text).bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    rights.get_by_role("radio", name="read").check()
     page.get_by_role("button", name="Create").click()
     secret = page.locator("#made-secret").inner_text()
     with server.client(secret) as client:

@@ -153,3 +153,35 @@ def test_a_failed_session_shows_the_end_of_its_log(visit, width):
     page.goto("/sessions/broke")
     expect(page.get_by_role("region", name="The end of the log of main1")).to_contain_text("Traceback")
     expect(page.get_by_text("main1: exit code 3")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dark", [False, True])
+def test_an_unknown_path_says_so_and_leads_on_like_every_page(visit, width, dark):
+    page = visit("ada", width=width, dark=dark)
+    for path in ("/nope", "/sessions/nope"):
+        page.goto(path)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
+        assert page.evaluate(SIDEWAYS) == [], path
+        assert serious_findings(page) == [], path
+        pages = page.get_by_role("navigation", name="Pages")
+        pages.get_by_role("link", name="Queue").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Queue")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_overview_says_at_a_glance_what_runs_what_failed_and_what_is_free(visit, width):
+    page = visit("ada", width=width)
+    page.goto("/overview")
+    states = page.get_by_role("region", name="Your sessions")
+    expect(states.get_by_role("link", name="1 RUNNING")).to_be_visible()
+    expect(states.get_by_role("link", name="6 PENDING")).to_be_visible()
+    failures = page.get_by_role("region", name="Your failures of the last week")
+    expect(failures).to_contain_text("exit code 3")
+    group = page.get_by_role("region", name="Resource group default")
+    expect(group).to_contain_text("of 32 CPU free")
+    expect(group.get_by_role("listitem").first).to_contain_text("kept")
+    expect(group.get_by_role("link", name="6 sessions wait")).to_be_visible()
+    expect(page.get_by_role("region", name="Agents with problems")).to_contain_text("None.")
+    failures.get_by_role("link", name="broke").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("broke")

@@ -173,7 +173,7 @@ def test_mig_instances_have_a_line_each(store):
 def test_the_reason_for_uncut_gpus_is_shown_if_the_site_wants_them_cut(store):
     lacking = reporting(make_agent("a1", gpus=1, units_per_gpu=2), fgpu=None)
     store.save_agents([lacking, make_agent("a2", gpus=1, units_per_gpu=2)])
-    obstacle = "the libraries that cap GPUs are not there; run playbooks/site.yml --tags fgpu"
+    obstacle = "the libraries that cap GPUs are not there; run playbooks/site.yml with the tag fgpu"
     first, second = muster("agents").out.splitlines()[1:]
     assert first.endswith(f"fgpu: {obstacle}")
     assert second.endswith("  -")

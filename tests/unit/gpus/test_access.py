@@ -265,7 +265,7 @@ def test_rounding_loses_less_than_a_page():
     ("host", "obstacle"),
     [
         ({}, ""),
-        ({"fgpu": None}, "the libraries that cap GPUs are not there; run playbooks/site.yml --tags fgpu"),
+        ({"fgpu": None}, "the libraries that cap GPUs are not there; run playbooks/site.yml with the tag fgpu"),
         ({"fgpu": None, "units_per_gpu": 0}, ""),
         ({"fgpu_provider": "mps", "fgpu": None}, "the libraries that cap GPUs are not there; run"),
         ({"fgpu_provider": "whole"}, "fgpu_provider is whole, which cuts none; set units_per_gpu: 0, or"),

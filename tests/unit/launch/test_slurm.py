@@ -115,7 +115,7 @@ def test_the_page_documents_each_variable_that_is_set():
 
 
 def test_fewer_tasks_than_kernels_are_refused():
-    with pytest.raises(SpecError, match="tasks: 2 are less than the session's kernels, 3"):
+    with pytest.raises(SpecError, match="tasks: 2 are less than the session's 3 containers"):
         validated(SessionSpec, {"cluster_size": 3, "tasks": 2})
 
 

@@ -67,20 +67,22 @@ def test_a_path_and_a_method_that_are_not_there_are_named(caller):
     assert ada.get("/api/v1/nope").json()["detail"] == "there is nothing at /api/v1/nope"
     refused = ada.patch("/api/v1/sessions")
     assert refused.json()["detail"] == "PATCH is not possible here; use GET or POST"
+    assert "POST is not possible here; use GET<" in ada.post("/static/live.js").text
 
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("DELETE", "/api/v1/sessions", "GET, POST"),
-        ("PATCH", "/api/v1/sessions/train", "DELETE, GET"),
-        ("POST", "/api/v1/sessions/train", "DELETE, GET"),
-        ("PUT", "/api/v1/sessions/hold", "DELETE, GET, POST"),
-        ("OPTIONS", "/api/v1/folders/data", "DELETE, GET"),
+        ("DELETE", "/api/v1/sessions", "GET, HEAD, POST"),
+        ("PATCH", "/api/v1/sessions/train", "DELETE, GET, HEAD"),
+        ("POST", "/api/v1/sessions/train", "DELETE, GET, HEAD"),
+        ("PUT", "/api/v1/sessions/hold", "DELETE, GET, HEAD, POST"),
+        ("OPTIONS", "/api/v1/folders/data", "DELETE, GET, HEAD"),
         ("POST", "/api/v1/secrets/key", "DELETE, PUT"),
+        ("HEAD", "/api/v1/secrets/key", "DELETE, PUT"),
         ("POST", "/api/v1/openapi.json", "GET, HEAD"),
-        ("POST", "/healthz", "GET"),
-        ("PUT", "/sign-in", "GET, POST"),
+        ("POST", "/healthz", "GET, HEAD"),
+        ("PUT", "/sign-in", "GET, HEAD, POST"),
         ("POST", "/static/live.js", "GET, HEAD"),
     ],
 )

@@ -192,7 +192,7 @@ def test_ports_and_a_users_share_of_them_come_to_an_end(browser, monkeypatch, wa
     ada = browser("ada")
     assert [open_app(ada, app=name).status_code for name in ("lab", "web")] == [200, 200]
     full = open_app(ada, app="more")
-    assert (full.status_code, "all 2 ports for apps (--app-ports) are in use" in full.text) == (429, True)
+    assert (full.status_code, "all 2 ports for apps are in use" in full.text) == (429, True)
     assert ways[-1].closed.wait(PATIENCE_S)
     monkeypatch.setattr(app_gateway, "MAX_PER_USER", 2)
     full = open_app(ada, app="more")

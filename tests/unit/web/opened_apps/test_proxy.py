@@ -19,6 +19,8 @@ from muster.service.reach.app_gateway import app_address
 from muster.web.opened_apps import door as app_door
 from muster.web.opened_apps.headers import AppOrigin, app_cookies, from_app
 from muster.web.opened_apps.server import AppAddresses, AppServer
+from muster.web.server import ServerOptions
+from tests.certificate import Certificate
 from tests.properties import cheap
 from tests.strategies.sessions import make_session
 from tests.unit.web.opened_apps.upstream_app import ENDLESS_BYTES, Loop, Upstream, serving, way
@@ -30,13 +32,15 @@ APP = App("lab", 8888, "serve", url="/lab?token={token}", token=True)
 class Opened:
     """An app server, and a browser's client that was let in."""
 
-    def __init__(self, loop: Loop, server: AppServer, upstream: Upstream) -> None:
+    def __init__(self, loop: Loop, server: AppServer, upstream: Upstream, certificate: Certificate | None) -> None:
         self.loop = loop
         self.server = server
         self.upstream = upstream
-        self.origin = f"http://127.0.0.1:{server.port}"
-        self.stranger = httpx.Client(base_url=self.origin, timeout=30)
-        self.browser = httpx.Client(base_url=self.origin, timeout=30)
+        scheme, self.trust = ("https", certificate.trust()) if certificate else ("http", None)
+        self.origin = f"{scheme}://127.0.0.1:{server.port}"
+        verify = self.trust or True
+        self.stranger = httpx.Client(base_url=self.origin, timeout=30, verify=verify)
+        self.browser = httpx.Client(base_url=self.origin, timeout=30, verify=verify)
         self.entered = self.browser.get(self.entrance())
 
     def entrance(self) -> str:
@@ -51,9 +55,12 @@ class Opened:
 
     def websocket(self, path: str = "/ws", **headers: str):
         given = {"Cookie": self.cookie, "Origin": self.origin, **headers}
-        url = f"ws://127.0.0.1:{self.server.port}{path}"
+        url = f"ws{self.origin.removeprefix('http')}{path}"
         kept = {name: value for name, value in given.items() if value}
-        return connect(url, additional_headers=kept, subprotocols=["old", "new"], close_timeout=1)
+        patience = {"open_timeout": PATIENCE_S, "close_timeout": 1}
+        return connect(
+            url, ssl=self.trust, proxy=None, additional_headers=kept, subprotocols=["old", "new"], **patience
+        )
 
 
 @pytest.fixture
@@ -69,21 +76,23 @@ def opened(loop, tmp_path) -> Iterator[Opened]:
         yield open_app(loop, tmp_path, stack)
 
 
-def open_app(loop, tmp_path, stack, app: App = APP) -> Opened:
+def open_app(loop, tmp_path, stack, app: App = APP, certificate: Certificate | None = None) -> Opened:
     upstream = Upstream()
     stack.callback(upstream.go.set)
     stack.enter_context(serving(loop, upstream, tmp_path / "app"))
-    addresses = AppAddresses("127.0.0.1", range(1))
+    files = (certificate.certificate, certificate.key) if certificate else (None, None)
+    addresses = AppAddresses("127.0.0.1", range(1), ServerOptions("127.0.0.1", 0, *files).tls_context())
+    site = "https://127.0.0.1" if certificate else "http://127.0.0.1"
     bound = addresses.bind(0)
 
     async def made() -> AppServer:
-        server = AppServer(addresses, bound, way(make_session(), app, tmp_path / "app"), "http://127.0.0.1")
+        server = AppServer(addresses, bound, way(make_session(), app, tmp_path / "app"), site)
         await server.start()
         return server
 
     server = loop.run(made())
     stack.callback(lambda: loop.run(server.stop()))
-    opened = Opened(loop, server, upstream)
+    opened = Opened(loop, server, upstream, certificate)
     stack.callback(opened.browser.close)
     stack.callback(opened.stranger.close)
     return opened

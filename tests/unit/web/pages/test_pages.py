@@ -8,6 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from muster.core.model.token import Scope
+from muster.core.values.errors import StoreUnavailableError
+from muster.service.identity.tokens import Tokens
 from muster.web.rendering import STATIC
 from muster.web.streams import subscribers
 from tests.strategies.sessions import make_session
@@ -119,6 +121,11 @@ def test_where_it_travels_by_tls_the_cookie_does_so_only(app, service):
         assert cookie.startswith("__Host-muster=")
         assert "Secure" in cookie
         assert client.get("/sessions", follow_redirects=False).status_code == 200
+        # Anybody on the way may have written a page that came without TLS.
+        headers = {"X-CSRF-Token": hashlib.sha256(f"csrf {client.cookies['__Host-muster']}".encode()).hexdigest()}
+        for scheme, status in (("http", 403), ("https", 303)):
+            headers["Origin"] = f"{scheme}://testserver"
+            assert client.post("/sign-out", headers=headers, follow_redirects=False).status_code == status
 
 
 def test_the_list_shows_what_may_be_seen_filtered_and_sorted(browser, caller):
@@ -238,4 +245,21 @@ def test_a_page_that_is_not_there_says_so_in_plain_words_and_leads_on(browser):
     wrong = ada.get("/resources?span=year")
     assert (wrong.status_code, "Unprocessable" in wrong.text) == (422, False)
     assert "<h1>Something is wrong in the request</h1>" in wrong.text
-    assert "there is nothing at /nope" in ada.get("/nope").text
+    nowhere = ada.get("/nope")
+    assert (nowhere.status_code, "there is nothing at /nope" in nowhere.text) == (404, True)
+    assert '<nav aria-label="Pages">' in nowhere.text
+    assert '<a href="/queue">Queue</a>' in nowhere.text
+    assert '<nav aria-label="Pages">' in ada.put("/sign-in").text
+
+
+def test_a_path_that_is_not_there_shows_strangers_no_navigation_and_asks_nobody_of_them(browser, monkeypatch):
+    stranger = browser("nobody", sign_in=False)
+    shown = stranger.get("/nope")
+    assert (shown.status_code, '<nav aria-label="Pages">' in shown.text) == (404, False)
+    ada = browser("ada")
+
+    def away(*_arguments):
+        raise StoreUnavailableError("the database does not answer")
+
+    monkeypatch.setattr(Tokens, "signed_in", away)
+    assert ada.get("/nope").status_code == 404
