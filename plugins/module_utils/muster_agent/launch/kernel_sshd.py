@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..manifest import Kernel, Manifest, Session
 
 # Kernels that are slow to start, such as many at once, are looked at less often: their sshds need the time.
-_POLL_S, _LONGEST_POLL_S, _POLLS_PER_TIME = 0.01, 0.05, 10
+_POLL_S, _LONGEST_POLL_S, _PART_OF_THE_TIME = 0.01, 0.1, 0.2
 # To inspect a container costs the engine some milliseconds, also of those that others start meanwhile. That one has
 # ended shows by its process.
 _INSPECT_PAUSE_S = 0.1
@@ -47,7 +47,8 @@ class SshdWait:
         with ExitStack() as opened:
             while True:
                 now = time.monotonic()
-                if now >= inspected_at + (_LIVING_INSPECT_PAUSE_S if _is_there(pid) else _INSPECT_PAUSE_S):
+                unseen_s = now - inspected_at
+                if unseen_s >= _LIVING_INSPECT_PAUSE_S or (unseen_s >= _INSPECT_PAUSE_S and not _is_there(pid)):
                     pid = self._pid_of(kernel, self.living(kernel, container_id))
                     inspected_at = now
                 if pid and port is None:
@@ -59,7 +60,7 @@ class SshdWait:
                 if now > give_up_at:
                     message = f"{kernel.name}: its sshd does not answer {self._timeout_s} s after the start"
                     raise LaunchError(message + self._last_line(container_id), permanent=False)
-                time.sleep(min(_LONGEST_POLL_S, max(_POLL_S, (now - began) / _POLLS_PER_TIME)))
+                time.sleep(min(_LONGEST_POLL_S, max(_POLL_S, _PART_OF_THE_TIME * (now - began))))
 
     def living(self, kernel: Kernel, container_id: str) -> dict[str, Any]:
         """Return the kernel's container; raises LaunchError when it has ended or is gone."""
