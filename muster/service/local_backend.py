@@ -415,8 +415,9 @@ class LocalBackend:
         views: dict[str, tuple[Session, SessionView]] = {}
 
         def view_of(session: Session) -> SessionView:
-            # A view takes longer than the comparison, and the sessions are read twenty times a second.
-            if session.id not in views or views[session.id][0] != session:
+            # A view takes longer than the comparison, which takes longer than to see that it is the same value.
+            known = views.get(session.id)
+            if known is None or (known[0] is not session and known[0] != session):
                 views[session.id] = (session, SessionView.of(session))
             return views[session.id][1]
 

@@ -61,6 +61,7 @@ from ansible.module_utils.muster_agent.launch import (
     kernel_sshd,
     key_directory,
     last_words,
+    listening_port,
     tmpfs,
 )
 from ansible.module_utils.muster_agent.report import app_health, disk_use, host_report, kernel_usage, numa
@@ -103,6 +104,7 @@ __all__ = [
     "last_words",
     "layer_files",
     "layer_limit",
+    "listening_port",
     "made_folders",
     "manifest_schema",
     "mapped_mounts",

@@ -1,6 +1,7 @@
 """A gang over several agents: here it starts, and its commands begin when the control node says so."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +113,22 @@ def test_kernels_that_started_are_stopped_like_any_other(cluster):
     assert [words["name"] for words in result["last_words"]] == ["main1", "sub1"]
     cluster.converge()
     assert cluster.leaves_nothing()
+
+
+def test_a_kernel_that_waits_for_its_release_starts_no_programs(cluster):
+    """With a small part of a core, programs that look for the release again and again delay it."""
+    _started(cluster, command=SAYS)
+    shells = [_first_child(cluster.engine.container(name)["State"]["Pid"]) for name in cluster.containers()]
+    eventually(lambda: all(Path(f"/proc/{pid}/fd/9").is_fifo() for pid in shells))
+    before = [_faults_of_children(pid) for pid in shells]
+    time.sleep(0.5)
+    assert [_faults_of_children(pid) for pid in shells] == before
+
+
+def _first_child(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()[0]
+
+
+def _faults_of_children(pid):
+    """Return the page faults of all programs that a process has started and that have ended: proc(5), cminflt."""
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[8])

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from muster.core.spec.mounts import HOME
+from tests.modules.agent_code import agent_names
 from tests.modules.cluster_on_host import IMAGE, RUNTIME, desired, key_files, log_of, log_with, session
 
 HUSH = "hush, a secret"
@@ -152,3 +153,14 @@ busybox=/bin/busybox
 until $busybox netstat -ltn | $busybox grep -q '0.0.0.0:2200 '; do $busybox sleep 0.05; done
 $busybox netstat -ltn | $busybox awk '/^tcp .*0\\.0\\.0\\.0:/ { sub(".*:", "", $4); print $4 }'
 """
+
+
+def test_a_command_begins_where_an_older_control_node_has_made_no_pipe(cluster):
+    entry = with_files(("sh", "-c", "echo begun"))
+    name = agent_names.container_name(entry["id"], "main1")
+    cluster.converge({**entry, "release": False})
+    keys = cluster.paths.kernel_keys(entry["id"], "main1")
+    (keys / "wake").unlink()
+    subprocess.run(["docker", "restart", "--time", "0", name], check=True, capture_output=True)
+    (keys / "go").write_text(str(entry["generation"]), encoding="ascii")
+    assert end_of(cluster, entry) == (0, "begun\n")

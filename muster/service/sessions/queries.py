@@ -9,7 +9,8 @@ from muster.service.sessions.list_pages import ListPageRequest, SessionFilter, S
 from muster.service.sessions.visibility import visible_sessions
 from muster.store.store import Store
 
-_POLL_S = 0.05
+# What changes seldom is looked at seldom: many may wait, each for hours.
+_POLL_S, _LONGEST_POLL_S, _PART_OF_THE_TIME = 0.05, 0.5, 0.025
 _MOST_WORDS_OF = 500
 
 
@@ -79,20 +80,22 @@ class SessionQueries:
         Raises TimeoutError.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        found: dict[str, Session] = {}
         last: list[Session] = []
-        now: list[Session] = []
-        known = None
+        known, changed_at = None, 0.0
         while True:
-            # Where nothing has changed, the sessions need not be read: an array may have a thousand.
+            # Where nothing has changed, the sessions need not be read: an array may have a thousand. What has ended
+            # does not change any more.
             revision = self._store.session_revision()
             if revision != known:
-                by_id = self._store.get(ids)
-                now, known = [by_id[session_id] for session_id in ids], revision
-            if now != last:
-                yield now
-                last = now
-            if all(reached(session) or session.state in FINAL for session in now):
-                return
+                known, changed_at = revision, time.monotonic()
+                found |= self._store.get([id_ for id_ in ids if id_ not in found or found[id_].state not in FINAL])
+                now = [found[session_id] for session_id in ids]
+                if now != last:
+                    yield now
+                    last = now
+                if all(session.state in FINAL or reached(session) for session in now):
+                    return
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError
-            time.sleep(_POLL_S)
+            time.sleep(min(_LONGEST_POLL_S, max(_POLL_S, _PART_OF_THE_TIME * (time.monotonic() - changed_at))))

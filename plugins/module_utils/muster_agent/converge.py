@@ -151,7 +151,10 @@ def _lent_on(
     if not any(session.is_lent_to and session.desired == LAUNCH for session in manifest.sessions):
         return [], []
     spare, left = lent_on(manifest, containers, networks)
-    return [name for name in spare if engine.is_unused(name)], [name for name in left if engine.is_unused(name)]
+    # All at once: nothing begins before.
+    with _pool(len(spare) + len(left)) as pool:
+        unused = {name for name, is_so in zip([*spare, *left], pool.map(engine.is_unused, [*spare, *left])) if is_so}
+    return [name for name in spare if name in unused], [name for name in left if name in unused]
 
 
 def _warn_of_a_keeper_that_cannot(manifest: Manifest, observed: Observed, warn: Callable[[str], None]) -> None:

@@ -1,4 +1,7 @@
-"""Key directories that a run left which was killed: what reports say of them, and what removes them."""
+"""Key directories: what wakes a kernel, what reports say of those that a killed run left, and what removes them."""
+
+import os
+import select
 
 import pytest
 
@@ -32,3 +35,29 @@ def test_what_somebody_else_put_there_is_not_named(paths):
     (paths.keys / "not\nours").mkdir(parents=True)
     (paths.keys / TWO).write_text("a file")
     assert key_directory.sessions_with_keys(paths) == []
+
+
+def test_a_release_wakes_a_kernel_that_waits_for_it(paths):
+    keys = paths.kernel_keys(ONE, "main1")
+    key_directory.write_keys(keys, {}, os.getuid(), os.getgid())
+    waiting = os.open(keys / "wake", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        assert select.select([waiting], [], [], 0)[0] == []
+        key_directory.release(paths, ONE, ["main1"], "1")
+        assert select.select([waiting], [], [], 0)[0] == [waiting]
+    finally:
+        os.close(waiting)
+
+
+def test_a_kernel_that_does_not_wait_yet_is_released_too(paths):
+    keys = paths.kernel_keys(ONE, "main1")
+    key_directory.write_keys(keys, {}, os.getuid(), os.getgid())
+    key_directory.release(paths, ONE, ["main1"], "1")
+    assert key_directory.released_generation(keys) == "1"
+
+
+def test_a_launch_that_was_given_up_leaves_its_pipe_to_the_next(paths):
+    keys = paths.kernel_keys(ONE, "main1")
+    for _ in range(2):
+        key_directory.write_keys(keys, {}, os.getuid(), os.getgid())
+    assert (keys / "wake").is_fifo()

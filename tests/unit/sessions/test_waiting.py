@@ -14,12 +14,14 @@ from tests.strategies.values import NOW
 
 
 class CountingStore(Store):
-    """A store that counts how often sessions are read by their ids."""
+    """A store that notes which sessions are read by their ids."""
 
-    reads = 0
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.reads: list[list[str]] = []
 
     def get(self, session_ids: Sequence[str]) -> dict[str, Session]:
-        self.reads += 1
+        self.reads.append(list(session_ids))
         return super().get(session_ids)
 
 
@@ -48,4 +50,12 @@ def test_what_has_not_changed_is_not_read_again(store):
     with pytest.raises(TimeoutError):
         for _ in SessionQueries(store).wait_for([session.id], lambda _: False, timeout_s=0.2):
             pass
-    assert store.reads == 1
+    assert store.reads == [[session.id]]
+
+
+def test_what_has_ended_is_not_read_again(store):
+    store.add([first := make_session(1), second := make_session(2)])
+    for now in SessionQueries(store).wait_for([first.id, second.id], lambda s: s.state in FINAL):
+        left = [session for session in now if session.state not in FINAL]
+        store.apply([end_by_user(session, "enough", NOW) for session in left[:1]])
+    assert store.reads == [[first.id, second.id], [first.id, second.id], [second.id]]

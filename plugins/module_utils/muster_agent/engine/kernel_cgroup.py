@@ -5,8 +5,10 @@ The engine removes a container's own group the moment its process ends; a parent
 
 from __future__ import annotations
 
+import os
 import subprocess
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,7 +48,7 @@ class Hierarchies(NamedTuple):
     memory: Path | None
     cpu: Path | None
     unified: bool
-    every: list[Path]
+    every: tuple[Path, ...]
 
 
 def parent(engine: EngineApi, place: Place) -> str:
@@ -54,9 +56,11 @@ def parent(engine: EngineApi, place: Place) -> str:
     return {_CGROUPFS: f"/{place.group}", _SYSTEMD: place.slice}.get(str(engine.facts().get("CgroupDriver")), "")
 
 
+@lru_cache
 def hierarchies(mounts: Path = _MOUNTS) -> Hierarchies:
+    """Return this host's mounts, which stay the same while this process runs."""
     memory = cpu = unified = None
-    every = []
+    every: list[Path] = []
     for line in mounts.read_text("utf-8", "surrogateescape").splitlines():
         _, path, kind, options = line.split()[:4]
         if kind == "cgroup":
@@ -68,8 +72,8 @@ def hierarchies(mounts: Path = _MOUNTS) -> Hierarchies:
             every.append(Path(path))
             unified = Path(path)
     if memory is None and cpu is None:
-        return Hierarchies(unified, unified, True, every)
-    return Hierarchies(memory, cpu, False, every)
+        return Hierarchies(unified, unified, True, tuple(every))
+    return Hierarchies(memory, cpu, False, tuple(every))
 
 
 def group_of(place: Place, mount: Path | None) -> Path | None:
@@ -87,7 +91,7 @@ def remove_groups(cluster: str, session_id: str, kernel_name: str = "") -> None:
         session = mount / "muster" / cluster / session_id
         for group in list(session.glob(f"*/{kernel_name}") if kernel_name else [session]):
             _remove_tree(group)
-        _stop_slices((mount / _SLICE).glob(f"muster-{_flat(cluster)}_{_flat(session_id)}_*{tail}.slice"))
+        _stop_slices(_slices(mount, f"muster-{_flat(cluster)}_{_flat(session_id)}_*{tail}.slice"))
 
 
 def sweep(cluster: str, session_ids: Collection[str]) -> list[str]:
@@ -105,7 +109,7 @@ def sweep(cluster: str, session_ids: Collection[str]) -> list[str]:
             _remove_tree(session)
         if not session_ids:
             _remove_tree(directory)
-        slices = (mount / _SLICE).glob(f"muster-{_flat(cluster)}_*.slice")
+        slices = _slices(mount, f"muster-{_flat(cluster)}_*.slice")
         strange_slices = [path for path in slices if "_".join(path.name.split("_")[:2]) not in kept]
         _stop_slices(strange_slices)
         left |= {path.name for path in (*strangers, *strange_slices) if path.is_dir()}
@@ -117,11 +121,22 @@ def _flat(word: str) -> str:
 
 
 def _remove_tree(directory: Path) -> None:
-    for child in list(directory.iterdir()) if directory.is_dir() else []:
-        if child.is_dir():
-            _remove_tree(child)
+    """Remove a group and those in it. Each has dozens of files, so that none of them is looked at."""
+    try:
+        with os.scandir(directory) as entries:
+            children = [directory / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return
+    for child in children:
+        _remove_tree(child)
     with suppress(OSError):  # it is gone, or a process is in it
         directory.rmdir()
+
+
+def _slices(mount: Path, pattern: str) -> Iterable[Path]:
+    """Return systemd's groups of this pattern; on most hosts, one mount of many has any."""
+    directory = mount / _SLICE
+    return directory.glob(pattern) if directory.is_dir() else ()
 
 
 def _stop_slices(paths: Iterable[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Whether a kernel's sshd answers: by the ports that its network namespace listens on, which cost the kernel nothing.
+"""Whether a kernel's sshd answers: by the ports that programs in its network listen on, which costs the kernel nothing.
 
 A greeting would cost it a process for the connection: with a twentieth of a core, a sixth of a second.
 """
@@ -6,11 +6,13 @@ A greeting would cost it a process for the connection: with a twentieth of a cor
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engine.api import EngineError
 from .launch_error import GivenUpError, LaunchError
+from .listening_port import ListeningPort
 
 if TYPE_CHECKING:
     import threading
@@ -18,14 +20,13 @@ if TYPE_CHECKING:
     from ..engine.api import EngineApi
     from ..manifest import Kernel, Manifest, Session
 
-_POLL_S = 0.01
-# To inspect a container costs the engine some milliseconds, also of those that others start meanwhile.
+# Kernels that are slow to start, such as many at once, are looked at less often: their sshds need the time.
+_POLL_S, _LONGEST_POLL_S, _PART_OF_THE_TIME = 0.01, 0.1, 0.2
+# To inspect a container costs the engine some milliseconds, also of those that others start meanwhile. That one has
+# ended shows by its process.
 _INSPECT_PAUSE_S = 0.1
-_LONGEST_INSPECT_PAUSE_S = 1.0
+_LIVING_INSPECT_PAUSE_S = 1.0
 _PROC = Path("/proc")
-_TABLES = ("net/tcp", "net/tcp6")
-_LOCAL, _STATE = 1, 3
-_LISTEN = "0A"
 
 
 class SshdWait:
@@ -40,20 +41,26 @@ class SshdWait:
 
     def until_it_listens(self, kernel: Kernel, container_id: str, give_up_at: float) -> None:
         """Return when the kernel's sshd listens; its command has not begun, so an end now is no end of that."""
-        pid, inspect_at, pause_s = 0, 0.0, _INSPECT_PAUSE_S
-        while True:
-            if not pid or time.monotonic() >= inspect_at:
-                pid = self._pid_of(kernel, self.living(kernel, container_id))
-                inspect_at = time.monotonic() + pause_s
-                pause_s = min(2 * pause_s, _LONGEST_INSPECT_PAUSE_S)
-            if pid and listens(pid, self._port):
-                return
-            if self._given_up.is_set():
-                raise GivenUpError
-            if time.monotonic() > give_up_at:
-                message = f"{kernel.name}: its sshd does not answer {self._timeout_s} s after the start"
-                raise LaunchError(message + self._last_line(container_id), permanent=False)
-            time.sleep(_POLL_S)
+        began = time.monotonic()
+        pid, inspected_at = 0, 0.0
+        port: ListeningPort | None = None
+        with ExitStack() as opened:
+            while True:
+                now = time.monotonic()
+                unseen_s = now - inspected_at
+                if unseen_s >= _LIVING_INSPECT_PAUSE_S or (unseen_s >= _INSPECT_PAUSE_S and not _is_there(pid)):
+                    pid = self._pid_of(kernel, self.living(kernel, container_id))
+                    inspected_at = now
+                if pid and port is None:
+                    port = opened.enter_context(closing(ListeningPort(pid, self._port)))
+                if port is not None and port.is_open():
+                    return
+                if self._given_up.is_set():
+                    raise GivenUpError
+                if now > give_up_at:
+                    message = f"{kernel.name}: its sshd does not answer {self._timeout_s} s after the start"
+                    raise LaunchError(message + self._last_line(container_id), permanent=False)
+                time.sleep(min(_LONGEST_POLL_S, max(_POLL_S, _PART_OF_THE_TIME * (now - began))))
 
     def living(self, kernel: Kernel, container_id: str) -> dict[str, Any]:
         """Return the kernel's container; raises LaunchError when it has ended or is gone."""
@@ -86,15 +93,5 @@ def vanished(kernel: Kernel) -> LaunchError:
     return LaunchError(f"{kernel.name}: its container has vanished from this agent", permanent=False)
 
 
-def listens(pid: int, port: int, proc: Path = _PROC) -> bool:
-    """Return whether a program listens on this TCP port, at any address, in the network namespace of a process."""
-    ending = f":{port:04X}"
-    for table in _TABLES:
-        try:
-            rows = (proc / str(pid) / table).read_text("ascii").splitlines()[1:]
-        except OSError:  # the process has ended, or the host has no IPv6
-            continue
-        columns = (row.split() for row in rows)
-        if any(row[_STATE] == _LISTEN and row[_LOCAL].endswith(ending) for row in columns):
-            return True
-    return False
+def _is_there(pid: int) -> bool:
+    return pid > 0 and (_PROC / str(pid)).exists()

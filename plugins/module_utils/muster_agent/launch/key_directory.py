@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..names import ClusterPaths
 
 _GO = "go"
+_WAKE = "wake"
 _SECRETS = "secrets"
 # Nothing else that somebody puts there may make a report one that the contract does not allow.
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -46,6 +47,7 @@ def write_keys(directory: Path, files: dict[str, dict[str, str]], uid: int, gid:
         os.chown(directory / _SECRETS, uid, gid)
     for name, entry in files.items():
         _write(directory / name, entry["content"], uid, gid, int(entry["mode"], 8))
+    _make_pipe(directory / _WAKE, uid, gid)
     os.chown(directory, uid, gid)
 
 
@@ -58,6 +60,23 @@ def _write(path: Path, content: str, uid: int, gid: int, mode: int) -> None:
             os.fchmod(descriptor, mode)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # a write does not name its file
+
+
+def _make_pipe(path: Path, uid: int, gid: int) -> None:
+    """Make the pipe at which an entrypoint waits for its release."""
+    with suppress(FileExistsError):  # of a launch that was given up
+        os.mkfifo(path, 0o600)
+    os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def _wake(directory: Path) -> None:
+    """Let an entrypoint look for its release that waits for it; one that does not wait yet looks before it does."""
+    with suppress(OSError):
+        descriptor = os.open(directory / _WAKE, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            os.write(descriptor, b"\n")
+        finally:
+            os.close(descriptor)
 
 
 def kernels_with_keys(paths: ClusterPaths) -> dict[str, dict[str, str]]:
@@ -94,7 +113,7 @@ class HalfReleasedError(Exception):
 
 
 def release(paths: ClusterPaths, session_id: str, kernel_names: Collection[str], generation: str) -> None:
-    """Let these kernels' commands begin: their entrypoints wait for this file.
+    """Let these kernels' commands begin: their entrypoints wait for the file `go`.
 
     Raises OSError when none of them begins, and HalfReleasedError.
     """
@@ -117,3 +136,4 @@ def release(paths: ClusterPaths, session_id: str, kernel_names: Collection[str],
             if number == 0:
                 raise
             raise HalfReleasedError(f"only {number} of {len(prepared)} kernels could be released: {error}") from error
+        _wake(partial.parent)

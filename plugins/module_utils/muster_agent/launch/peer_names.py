@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 import struct
-import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from ..engine.network_namespace import socket_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _RESOLVER = ("127.0.0.11", 53)
 _ANSWER_S = 0.5
 _POLL_S = 0.05
-_CLONE_NEWNET = 0x40000000
 _RECURSION_DESIRED, _A, _IN = 0x0100, 1, 1
 _HEADER = struct.Struct(">6H")
 _LONGEST_LABEL = 63
@@ -37,36 +36,16 @@ def _is_label(name: str) -> bool:
 def await_names(pid: int, names: Collection[str], patience_s: float) -> set[str]:
     """Wait until the engine's resolver knows the names in the network of a process; return those it does not know."""
     missing = set(names)
-
-    # A thread of its own, since it stays in that network until it ends.
-    def ask() -> None:
-        with suppress(OSError), _socket_in(pid) as resolver:
-            give_up_at = time.monotonic() + patience_s
-            while True:
-                missing.difference_update([name for name in sorted(missing) if _is_known(resolver, name)])
-                if not missing or time.monotonic() > give_up_at:
-                    return
-                time.sleep(_POLL_S)
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join()
+    with suppress(OSError), socket_in(pid, socket.AF_INET, socket.SOCK_DGRAM) as resolver:
+        resolver.settimeout(_ANSWER_S)
+        resolver.connect(_RESOLVER)
+        give_up_at = time.monotonic() + patience_s
+        while True:
+            missing.difference_update([name for name in sorted(missing) if _is_known(resolver, name)])
+            if not missing or time.monotonic() > give_up_at:
+                break
+            time.sleep(_POLL_S)
     return missing
-
-
-def _socket_in(pid: int) -> socket.socket:
-    """Return a socket in the network of a process, to the resolver there; the calling thread goes there too."""
-    space = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.setns(space, _CLONE_NEWNET) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    finally:
-        os.close(space)
-    resolver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    resolver.settimeout(_ANSWER_S)
-    resolver.connect(_RESOLVER)
-    return resolver
 
 
 def _is_known(resolver: socket.socket, name: str) -> bool:
