@@ -29,7 +29,6 @@ static __thread struct graph_memory *launching;
 static void forget(void)
 {
     allocations_forget(&executables);
-    launching = NULL;
 }
 
 __attribute__((constructor)) static void watch_forks(void)

@@ -167,8 +167,17 @@ static CUresult end(struct CUstream_st *stream, CUgraph *graph)
     return result;
 }
 
+/* The legacy stream has no state of its own while a blocking stream of its context is captured, and does that capture no
+   harm: "cuStreamIsCapturing() on CU_STREAM_LEGACY returns CUDA_ERROR_STREAM_CAPTURE_IMPLICIT" then. */
 static CUresult information(const struct CUstream_st *stream, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *graph)
 {
+    bool unusable = false;
+    pthread_mutex_lock(&driver_lock);
+    for (const struct capture *other = ongoing; other && stream->is_legacy; other = other->next)
+        unusable |= other->origin->context == stream->context && !other->origin->non_blocking;
+    pthread_mutex_unlock(&driver_lock);
+    if (unusable)
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     const struct capture *capture = stream->capture;
     *status = capture ? capture->status : CU_STREAM_CAPTURE_STATUS_NONE;
     if (capture && id)

@@ -182,38 +182,6 @@ def test_a_process_that_ends_while_another_waits_hands_on_its_turn_at_once(conta
     clock.output(running[0])
 
 
-def test_a_context_ends_after_the_wait_for_its_work_that_goes_on(containers, fake_driver, clock):
-    """A stream that the driver refuses to destroy amid its capture is captured on, and until then nothing waits."""
-    uuid = fake_driver.uuids()[0]
-    for container in containers[:2]:
-        container.limit({uuid: 500})
-    other = containers[1].start(0, "work", "kernel", "spin_us_1000", 1000)
-    script = """
-        import time
-        made, stream, graph = c_void_p(), c_void_p(), c_void_p()
-        context()
-        ok(cuda.cuCtxCreate_v2(byref(made), 0, 0))
-        ok(cuda.cuStreamCreate(byref(stream), 1))
-        ok(cuda.cuStreamBeginCapture_v2(stream, 2))
-        assert cuda.cuStreamDestroy_v2(stream) == CAPTURE_UNSUPPORTED
-        other = c_void_p()
-        ok(cuda.cuStreamCreate(byref(other), 1))
-        for ends in (False, True):
-            ok(launch(kernel("spin_us_50000"), other))
-            time.sleep(0.01 if ends else 0.1)
-            if not ends:
-                ok(cuda.cuStreamEndCapture(stream, byref(graph)))
-                ok(cuda.cuStreamDestroy_v2(stream))
-        began = time.monotonic()
-        ok(cuda.cuCtxDestroy_v2(made))
-        tell(1000 * (time.monotonic() - began))
-    """
-    command, environment = fake_driver.command(script, containers[0].libraries)
-    waited = json.loads(clock.output(clock.start(command, environment, cwd=containers[0].home)))
-    assert waited == pytest.approx(40, abs=2)
-    clock.output(other)
-
-
 MEMSETS = re.findall(r"^HOOKED\((cuMemset\w+),", (HERE.parents[1] / "native/launch.def").read_text(), re.MULTILINE)
 
 
