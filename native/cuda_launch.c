@@ -203,7 +203,7 @@ HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches,
     return REAL(cuLaunchCooperativeKernelMultiDevice)(launches, devices, flags);
 }
 
-/* Waits for turns on the GPUs on which the graph's CUDA kernels run, if these are others than the stream's. */
+/* Waits for turns on the GPUs, other than the stream's, on which the graph's CUDA kernels and memsets run. */
 static CUresult wait_for_kernels(CUgraphExec executable, CUstream stream)
 {
     CUcontext context;

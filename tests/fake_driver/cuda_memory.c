@@ -253,7 +253,7 @@ EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute
     } else {
         switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            *(CUcontext *)value = found->context;
+            *(CUcontext *)value = found->kind == ALLOC_POOL ? NULL : found->context; /* a pool is of no context */
             break;
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             *(unsigned *)value = found->kind == ALLOC_HOST ? 1 : 2;

@@ -115,7 +115,7 @@ CUresult capture_forbids(void);
 CUresult capture_forbids_context(CUcontext context);
 CUresult capture_forbids_stream(struct CUstream_st *stream);
 CUresult capture_function(struct CUstream_st *stream, CUfunction function);
-CUresult capture_memset(struct CUstream_st *stream, uint64_t duration_ns);
+CUresult capture_memset(struct CUstream_st *stream, CUdeviceptr address, uint64_t duration_ns);
 CUresult capture_graph(struct CUstream_st *stream, CUgraphExec executable);
 CUresult capture_alloc(struct CUstream_st *stream, CUdeviceptr *address, uint64_t bytes);
 CUresult capture_free(struct CUstream_st *stream, CUdeviceptr address);
@@ -124,11 +124,14 @@ CUresult capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
 
 /* cuda_graph.c; the first four under driver_lock. */
 CUresult graph_add_duration(CUgraph graph, CUgraphNode *node, CUgraphNodeType type, uint64_t duration_ns,
-                            CUcontext context);
+                            CUcontext context, CUdeviceptr address);
 CUresult graph_add_alloc(CUgraph graph, CUgraphNode *node, unsigned device, uint64_t bytes, CUdeviceptr *address);
 CUresult graph_add_free(CUgraph graph, CUgraphNode *node, CUdeviceptr address);
 void graph_release_bytes(unsigned device, uint64_t bytes);
 uint64_t graph_duration(CUgraphExec executable);
+
+/* cuda_memset.c; how long it takes, or an error. */
+CUresult memset_duration(CUdeviceptr address, uint64_t pitch, uint64_t width, uint64_t height, uint64_t *duration_ns);
 
 /* cuda_launch.c */
 CUresult enqueue(struct CUstream_st *stream, uint64_t duration_ns);

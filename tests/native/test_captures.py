@@ -64,7 +64,7 @@ def test_beside_a_captured_stream_work_on_a_threads_own_stream_takes_its_turn(co
 
 
 def test_a_capture_waits_for_a_drain_that_goes_on_and_not_for_long(containers, fake_driver, clock):
-    """A wait for the GPU that began before a capture could spoil it. What the GPU does may itself wait for the graph."""
+    """A wait that began before a capture could spoil it. What the GPU does may itself wait for the graph."""
     containers[0].limit({fake_driver.uuids()[0]: "1000 1000"})
     script = """
         import time

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -107,11 +108,16 @@ def test_best_effort_runs_while_guaranteed_containers_do_not(containers, fake_dr
     clock.output(rest)
 
 
+ELSEWHERE = ["graph", "kernel", "ex", "cooperative", "multi_device", "grid_async", "nodes", "memset", "memsets"]
+ELSEWHERE += ["memsets_of_next"]
+
+
 @pytest.mark.parametrize(
-    "way", ["graph", "kernel", "ex", "cooperative", "multi_device", "grid_async", "nodes", "memset"]
+    ("way", "driver"), [*((way, "999.1") for way in ELSEWHERE), ("memsets", "550.1"), ("memsets_of_pool", "550.1")]
 )
-def test_a_launch_takes_its_turn_on_the_gpu_where_it_runs(containers, fake_driver, clock, way):
+def test_a_launch_takes_its_turn_on_the_gpu_where_it_runs(containers, fake_driver, clock, way, driver):
     """Under the context of a GPU that is not limited, a hard tenth of another one once gave nearly all of it."""
+    subprocess.run([fake_driver.directory / "fakegpu", "driver", driver], check=True)
     uuid = fake_driver.uuids()[0]
     containers[0].limit({uuid: 100}, compute="hard")
     process = containers[0].start(0, "elsewhere", way, "spin_us_2000", 4500)
