@@ -52,7 +52,6 @@ static CUresult begin(struct charge *charge, int gpu, bool primary)
 static CUresult end(struct charge *charge, CUresult result)
 {
     charge_end(charge, result);
-    fgpu_contexts_changed();
     pthread_mutex_unlock(&mutex);
     return result;
 }
@@ -60,7 +59,6 @@ static CUresult end(struct charge *charge, CUresult result)
 /* Frees the charges of a context that the driver has destroyed. The caller holds the mutex. */
 static void ended(int gpu, CUcontext context, uint64_t bytes)
 {
-    fgpu_contexts_changed();
     memory_ends_with(context);
     pools_measure(gpu);
     usage_release(gpu, bytes);
@@ -196,7 +194,6 @@ static void primary_released(int gpu)
         of_gpu[gpu].primary = NULL;
         ended(gpu, context, of_gpu[gpu].charged);
     }
-    fgpu_contexts_changed();
 }
 
 static CUresult release_primary(CUdevice device, CUresult (*real)(CUdevice))
@@ -207,6 +204,7 @@ static CUresult release_primary(CUdevice device, CUresult (*real)(CUdevice))
     CUresult result = real(device);
     if (result == CUDA_SUCCESS)
         primary_released(gpu);
+    fgpu_contexts_changed();
     pthread_mutex_unlock(&mutex);
     return result;
 }

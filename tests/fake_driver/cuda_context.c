@@ -87,6 +87,7 @@ static void destroy(CUcontext context)
 {
     free_memory_of(context);
     free_arrays_of(context);
+    free_streams_of(context);
     for (unsigned limit = 0; limit < LIMITS; limit++)
         state_release(gpu_process, context->device, limit_bytes(limit, context->limits[limit]));
     state_release(gpu_process, context->device, gpu_state->context_bytes);
@@ -303,6 +304,9 @@ EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
     CUcontext context = green->context;
     free(green);
     context->alive = false;
+    pthread_mutex_lock(&driver_lock);
+    free_streams_of(context);
+    pthread_mutex_unlock(&driver_lock);
     return release_primary(context->ordinal, false);
 }
 

@@ -11,8 +11,23 @@ EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
     CUstream made = calloc(1, sizeof *made);
     made->context = context;
     made->non_blocking = flags & 1;
+    pthread_mutex_lock(&driver_lock);
+    made->next = context->streams;
+    context->streams = made;
+    pthread_mutex_unlock(&driver_lock);
     *stream = made;
     return CUDA_SUCCESS;
+}
+
+/* Those that are captured are never freed: their captures name them. */
+void free_streams_of(CUcontext context)
+{
+    for (struct CUstream_st *stream = context->streams, *next; stream; stream = next) {
+        next = stream->next;
+        if (!stream->capture)
+            free(stream);
+    }
+    context->streams = NULL;
 }
 
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority)
@@ -27,6 +42,13 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    pthread_mutex_lock(&driver_lock);
+    for (struct CUstream_st **at = &stream->context->streams; *at; at = &(*at)->next)
+        if (*at == stream) {
+            *at = stream->next;
+            break;
+        }
+    pthread_mutex_unlock(&driver_lock);
     free(stream);
     return CUDA_SUCCESS;
 }

@@ -37,6 +37,7 @@ struct CUstream_st {
     struct capture *capture;
     uint64_t finish;           /* in its device's time */
     uint64_t not_before;       /* likewise: what it waits for on other devices */
+    struct CUstream_st *next;  /* of the context's */
 };
 
 struct CUevent_st {
@@ -55,7 +56,7 @@ struct CUctx_st {
     bool alive, is_green;
     size_t limits[LIMITS];
     _Atomic uint64_t finish; /* of the last work of all its streams */
-    struct CUstream_st legacy;
+    struct CUstream_st legacy, *streams;
     struct CUctx_st *next;
 };
 
@@ -91,6 +92,9 @@ CUcontext current_context(void);
 CUresult context_status(CUcontext *context); /* the current one; an error where there is none */
 struct CUstream_st *stream_of(CUstream stream, bool per_thread);
 CUresult no_stream(void);
+
+/* cuda_stream.c; under driver_lock. The next stream may be at the same address, as with the driver. */
+void free_streams_of(CUcontext context);
 
 /* cuda_memory.c */
 CUresult reserve_bytes(unsigned device, uint64_t bytes);

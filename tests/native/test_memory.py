@@ -162,6 +162,11 @@ def test_rows_are_charged_as_far_apart_as_the_driver_lays_them(fake_driver, plai
             found.append((before - free_and_total()[0]) // MIB)
             ok(cuda.cuMemFree_v2(address))
         tell([found, take(16, 1000), before == free_and_total()[0], take(4, 1000), take(8, 1000)])
+        ok(cuda.cuMemFree_v2(address))
+        for allocate_rows, whole in ((cuda.cuMemAllocPitch_v2, c_size_t), (cuda.cuMemAllocPitch, c_uint)):
+            made = byref(c_uint64())
+            ok(allocate_rows(made, byref(c_size_t()), whole(512), whole(before // 512), 4))
+            ok(cuda.cuMemFree_v2(made._obj))
     """
     found, *more = fake_driver.run(script, plain_container.libraries)
     assert found == [64, 32, 128]
