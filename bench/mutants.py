@@ -106,10 +106,11 @@ SWAPS = [
 ]
 CONDITION = re.compile(r"^(\s*(?:\} else )?(?:if|while) )\((.*)\)( \{)?$")
 CALL = re.compile(r"^(\s+)([a-z_]\w*(?:\(\w+\))?\(.*\);)$")
-# Lines whose change no program can notice: messages, and what the Linux kernel closes at the end. A lock that is not
-# taken is a race, for which the sanitizers' tests look.
+# Lines whose change no program can notice: messages, pauses of a loop that waits anyway, and what the Linux kernel
+# closes at the end. A lock that is not taken, or an order of writes that is not kept, is a race, for which the
+# sanitizers' tests and those that kill processes look.
 SKIPPED = re.compile(
-    r"^\s*(?://|/\*|\*|#|static_assert|fprintf|free\(|close\(|munmap|nanosleep|"
+    r"^\s*(?://|/\*|\*|#|static_assert|fprintf|free\(|close\(|munmap|nanosleep|sched_yield|pause_for|atomic_signal_fence|"
     r"pthread_(?:detach|sigmask|mutex_lock|setcancelstate)|sigfillset|(?:vmm|pools)_lock)|\\$"
 )
 # By file and changed line: why no test could notice the change.

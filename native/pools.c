@@ -15,10 +15,10 @@ static struct allocations addresses = ALLOCATIONS_EMPTY;
 static _Atomic bool freed;
 static _Atomic uint64_t graph_trims = 1;
 
+/* The pools stay: the driver refuses a child whose parent had any. */
 static void forget(void)
 {
     mutex = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-    atomic_store(&pools, NULL);
     allocations_forget(&addresses);
 }
 

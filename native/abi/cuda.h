@@ -392,6 +392,7 @@ typedef enum {
     CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
     CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
 } CUstreamCaptureStatus;
+typedef void (*CUhostFn)(void *data);
 typedef CUresult (*CUgraphRecaptureCallback)(void *data, CUgraphNode node, const CUgraphNodeParams *old_parameters,
                                              const CUgraphNodeParams *new_parameters);
 #define CU_EVENT_DISABLE_TIMING 2

@@ -196,6 +196,7 @@ CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_height,
 
 /* Streams and events. */
 CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags);
+ON_STREAM(cuLaunchHostFunc, CUstream stream, CUhostFn function, void *data);
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
 CUresult cuStreamCreate(CUstream *stream, unsigned flags);
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority);

@@ -240,6 +240,8 @@ EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned flags)
 
 EXPORT CUresult cuCtxDetach(CUcontext context)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!context || context != current_context())
         return CUDA_ERROR_INVALID_CONTEXT;
     return --context->references ? CUDA_SUCCESS : cuCtxDestroy_v2(context);
@@ -299,6 +301,8 @@ EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc descriptio
 
 EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!green)
         return CUDA_ERROR_INVALID_VALUE;
     CUcontext context = green->context;

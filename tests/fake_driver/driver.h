@@ -80,6 +80,7 @@ struct allocation {
 extern struct state *gpu_state;
 extern struct process *gpu_process;
 extern pthread_mutex_t driver_lock; /* all of the process's own structures */
+extern __thread bool in_host_function;
 CUresult driver_status(void);
 CUresult device_of(CUdevice ordinal, unsigned *device);
 /* NOT_ON_A_DEVICE: the memory is the host's. */
