@@ -36,17 +36,29 @@ static uint64_t first_lock(const struct table *table, const struct share *share)
     return FIRST_LOCK + number * EXPORTS;
 }
 
+static bool is_named(const struct share *share)
+{
+    return share->path[0] == '\0';
+}
+
+static bool is_of_file(const struct share *share, int file)
+{
+    struct stat facts;
+    return facts_of(file, &facts) && facts.st_dev == share->device && facts.st_ino == share->inode;
+}
+
 /* Returns whether a descriptor of the share is open anywhere. One whose file cannot be looked at may be. */
 static bool is_open(const struct table *table, const struct share *share)
 {
-    struct stat facts;
     short found = F_WRLCK;
+    if (is_named(share))
+        return false;
     int file = open(share->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool same = file >= 0 && facts_of(file, &facts) && facts.st_dev == share->device && facts.st_ino == share->inode;
-    if (!same || !lock_of(file, F_OFD_GETLK, F_WRLCK, first_lock(table, share), EXPORTS, &found))
+    if (file < 0)
+        return true;
+    if (!is_of_file(share, file) || !lock_of(file, F_OFD_GETLK, F_WRLCK, first_lock(table, share), EXPORTS, &found))
         found = F_WRLCK;
-    if (file >= 0)
-        close(file);
+    close(file);
     return found != F_UNLCK;
 }
 
@@ -100,26 +112,45 @@ static void hold(struct share *share, const struct process *self)
     share->holders[at].count = 1;
 }
 
-static struct share *make(struct table *table, struct slot *mine, int gpu, uint64_t bytes, int file)
+/* Returns a free place with what is known of the memory. NULL: there is none, or this process has no such charge. */
+static struct share *make(struct table *table, const struct slot *mine, int gpu, uint64_t bytes)
 {
-    struct stat facts;
-    char link[32];
     struct share *share = table->share;
     while (share < table->share + USAGE_SHARES && share->used)
         share++;
-    if (share == table->share + USAGE_SHARES || gpu < 0 || bytes > mine->bytes[gpu] || !facts_of(file, &facts))
+    if (share == table->share + USAGE_SHARES || gpu < 0 || bytes > mine->bytes[gpu])
         return NULL;
     memset(share, 0, sizeof *share);
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, share->path, sizeof share->path - 1);
-    share->path[length > 0 ? length : 0] = '\0';
-    share->device = facts.st_dev;
-    share->inode = facts.st_ino;
     share->gpu = gpu;
     share->bytes = bytes;
     hold(share, &mine->owner);
+    return share;
+}
+
+static struct share *make_of_file(struct table *table, const struct slot *mine, int gpu, uint64_t bytes, int file)
+{
+    struct stat facts;
+    char link[32];
+    struct share *share = make(table, mine, gpu, bytes);
+    if (share == NULL || !facts_of(file, &facts))
+        return NULL;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, share->path, sizeof share->path - 1);
+    if (length <= 0)
+        return NULL;
+    share->path[length] = '\0';
+    share->device = facts.st_dev;
+    share->inode = facts.st_ino;
     /* No lock is there yet. If one seems to be, the file cannot be looked at, or somebody else locks it. */
-    return length > 0 && !is_open(table, share) ? share : NULL;
+    return is_open(table, share) ? NULL : share;
+}
+
+/* Moves a charge from the process to the share that was made of it, and returns the share's number. */
+static unsigned use(struct table *table, struct slot *mine, struct share *share)
+{
+    share->used = 1;
+    mine->bytes[share->gpu] -= share->bytes;
+    return (unsigned)(share - table->share) + 1;
 }
 
 unsigned shares_export(unsigned number, int gpu, uint64_t bytes, int file)
@@ -129,7 +160,7 @@ unsigned shares_export(unsigned number, int gpu, uint64_t bytes, int file)
     struct table *table = usage_lock(&mine);
     if (table == NULL)
         return number;
-    struct share *share = number != 0 ? &table->share[number - 1] : make(table, mine, gpu, bytes, file);
+    struct share *share = number != 0 ? &table->share[number - 1] : make_of_file(table, mine, gpu, bytes, file);
     if (share != NULL) {
         /* A descriptor that finds no byte of its own has the last one's, and is taken for it. */
         uint32_t byte = share->exports < EXPORTS ? share->exports++ : EXPORTS - 1;
@@ -137,10 +168,23 @@ unsigned shares_export(unsigned number, int gpu, uint64_t bytes, int file)
         if (!lock_of(file, F_OFD_SETLK, type, first_lock(table, share) + byte, 1, &found) && number == 0)
             share = NULL;
     }
-    if (share != NULL && number == 0) {
-        share->used = 1;
-        mine->bytes[gpu] -= bytes;
-        number = (unsigned)(share - table->share) + 1;
+    if (share != NULL && number == 0)
+        number = use(table, mine, share);
+    usage_unlock(table);
+    return number;
+}
+
+unsigned shares_export_named(uint64_t name, int gpu, uint64_t bytes)
+{
+    struct slot *mine;
+    unsigned number = 0;
+    struct table *table = usage_lock(&mine);
+    if (table == NULL)
+        return 0;
+    struct share *share = make(table, mine, gpu, bytes);
+    if (share != NULL) {
+        share->inode = name;
+        number = use(table, mine, share);
     }
     usage_unlock(table);
     return number;
@@ -161,8 +205,7 @@ static bool is_behind(int file, const struct table *table, const struct share *s
 
 static bool is_known_behind(int file, const struct table *table, const struct share *share)
 {
-    struct stat facts;
-    if (!share->used || !facts_of(file, &facts) || facts.st_dev != share->device || facts.st_ino != share->inode)
+    if (!share->used || is_named(share) || !is_of_file(share, file))
         return false;
     int probe = open(share->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool known = probe >= 0 && is_behind(file, table, share, probe);
@@ -171,7 +214,8 @@ static bool is_known_behind(int file, const struct table *table, const struct sh
     return known;
 }
 
-unsigned shares_import(int file)
+/* Notes that this process has a share, the first of those that `is_it` knows. */
+static unsigned import(bool (*is_it)(const struct table *, const struct share *, uint64_t), uint64_t what)
 {
     struct slot *mine;
     unsigned number = 0;
@@ -179,12 +223,33 @@ unsigned shares_import(int file)
     if (table == NULL)
         return 0;
     for (unsigned i = 0; i < USAGE_SHARES && number == 0; i++)
-        if (is_known_behind(file, table, &table->share[i])) {
+        if (is_it(table, &table->share[i], what)) {
             hold(&table->share[i], &mine->owner);
             number = i + 1;
         }
     usage_unlock(table);
     return number;
+}
+
+static bool has_file(const struct table *table, const struct share *share, uint64_t file)
+{
+    return is_known_behind((int)file, table, share);
+}
+
+unsigned shares_import(int file)
+{
+    return import(has_file, (uint64_t)file);
+}
+
+static bool has_name(const struct table *table, const struct share *share, uint64_t name)
+{
+    (void)table;
+    return share->used && is_named(share) && share->inode == name;
+}
+
+unsigned shares_import_named(uint64_t name)
+{
+    return import(has_name, name);
 }
 
 static void let_go(struct share *share, const struct process *self)

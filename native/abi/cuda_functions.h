@@ -195,7 +195,10 @@ CUresult cuLaunchGrid(CUfunction function, int grid_width, int grid_height);
 CUresult cuLaunchGridAsync(CUfunction function, int grid_width, int grid_height, CUstream stream);
 
 /* Streams and events. */
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address);
 CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags);
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags);
+CUresult cuIpcCloseMemHandle(CUdeviceptr address);
 ON_STREAM(cuLaunchHostFunc, CUstream stream, CUhostFn function, void *data);
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
 CUresult cuStreamCreate(CUstream *stream, unsigned flags);

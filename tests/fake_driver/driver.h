@@ -64,7 +64,7 @@ struct CUfunc_st {
     uint64_t duration_ns;
 };
 
-enum allocation_kind { ALLOC_NONE, ALLOC_LINEAR, ALLOC_MANAGED, ALLOC_HOST, ALLOC_RESERVATION, ALLOC_POOL, ALLOC_GRAPH };
+enum allocation_kind { ALLOC_NONE, ALLOC_LINEAR, ALLOC_MANAGED, ALLOC_HOST, ALLOC_RESERVATION, ALLOC_POOL, ALLOC_GRAPH, ALLOC_OPENED };
 
 struct allocation {
     enum allocation_kind kind;
@@ -73,6 +73,8 @@ struct allocation {
     CUcontext context;
     CUmemoryPool pool;
     bool graph_live;
+    int shared;       /* one more than the number of memory that others may have by a handle; 0: it is this process's */
+    unsigned opens;   /* of another process's */
     uint32_t next_free;
 };
 
@@ -103,6 +105,7 @@ CUresult reserve_bytes(unsigned device, uint64_t bytes);
 CUresult allocation_add(CUdeviceptr *address, struct allocation allocation);
 struct allocation *allocation_find(CUdeviceptr address, CUdeviceptr *base);
 void allocation_drop(CUdeviceptr base);
+struct allocation *allocation_opened(int number, CUdeviceptr *base);
 void free_memory_of(CUcontext context);
 void free_arrays_of(CUcontext context);
 
