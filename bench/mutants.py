@@ -81,6 +81,31 @@ NAMED = [
         "    lease_table_charge(lease->table, lease->account, elapsed(lease->late_since, now));\n",
         "",
     ),
+    ("a count of drains goes wrong", "cuda_capture.c", "        drains++;\n", "        drains--;\n"),
+    (
+        "a primary context ends amid a drain",
+        "cuda_context.c",
+        "        launch_context_ends(primary);\n",
+        "        (void)0;\n",
+    ),
+    (
+        "a descriptor too many has a byte of the next share",
+        "shares.c",
+        "        uint32_t byte = share->exports < EXPORTS ? share->exports++ : EXPORTS - 1;\n",
+        "        uint32_t byte = share->exports <= EXPORTS ? share->exports++ : EXPORTS - 1;\n",
+    ),
+    (
+        "memsets of a graph run without a turn",
+        "cuda_graph_memory.c",
+        "    if (type == CU_GRAPH_NODE_TYPE_MEMSET)\n        return add_context(context_of_memset(node), memory);\n",
+        "    (void)context_of_memset;\n",
+    ),
+    (
+        "memory that others have open is free",
+        "cuda_memory.c",
+        "    if (allocation->share != 0)\n        shares_drop(allocation->share);\n    else\n",
+        "",
+    ),
 ]
 
 # --- what the seed draws from ---

@@ -9,10 +9,10 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct allocations opened = ALLOCATIONS_EMPTY; /* by address; in `bytes`, how often it is open */
 
+/* What is open stays: the driver refuses a child whose parent had any. */
 static void forget(void)
 {
     pthread_mutex_init(&mutex, NULL);
-    allocations_forget(&opened);
 }
 
 __attribute__((constructor)) static void watch_forks(void)

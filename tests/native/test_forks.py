@@ -16,6 +16,8 @@ CALLS = {
     "cuGreenCtxDestroy": "green",
     "cuMemAlloc_v2": "byref(c_uint64()), c_size_t(2 * MIB)",
     "cuMemFree_v2": "address",
+    "cuIpcGetMemHandle": "byref((c_uint64 * 8)()), address",
+    "cuIpcCloseMemHandle": "address",
     "cuMemAllocAsync": "byref(c_uint64()), c_size_t(2 * MIB), None",
     "cuMemFreeAsync": "of_pool, None",
     "cuMemPoolCreate": "byref(c_void_p()), byref(PoolProps(type=1, location=Location(1, 0)))",
@@ -117,6 +119,7 @@ def run():
     use()
     ok(cuda.cuMemFreeAsync(of_pool, None))
     ok(cuda.cuMemPoolDestroy(pool))
+    ok(cuda.cuIpcGetMemHandle(byref((c_uint64 * 8)()), address))
     ok(cuda.cuMemFree_v2(address))
     ok(cuda.cuGreenCtxDestroy(green))
     ok(cuda.cuCtxCreate_v2(byref(made), 0, 0))
