@@ -169,11 +169,9 @@ EQUIVALENT = {
         "shares.c",
         "uint64_t number = (uint64_t)table->seed * USAGE_SHARES - (uint64_t)(share - table->share);",
     ): "each share has a place of its own either way",
-    (
-        "usage.c",
-        "table->total[gpu] -= given <= table->total[gpu] ? given : table->total[gpu];",
-    ): "both are the same",
     ("usage.c", "for (uint32_t i = 0; i <= table->slots_used; i++) {"): "the slot after the last one is free",
+    ("usage.c", "for (uint32_t i = 0; i <= table->slots_used; i++)"): "the slot after the last one is free",
+    ("shares.c", "for (uint32_t byte = 0; byte <= share->exports; byte++) {"): "nobody has a lock on that byte",
 }
 
 

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "bounds.h"
 #include "cuda_memory.h"
 #include "launch.h"
 #include "pools.h"
@@ -268,11 +269,6 @@ HOOK CUresult cuGreenCtxDestroy(CUgreenCtx green)
     fgpu_contexts_changed();
     pthread_mutex_unlock(&mutex);
     return result;
-}
-
-static uint64_t above(uint64_t bytes, uint64_t of_every_context)
-{
-    return bytes > of_every_context ? bytes - of_every_context : 0;
 }
 
 /* Returns the memory that a limit gives the current context, beside what every context has. */

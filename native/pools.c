@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "allocations.h"
+#include "bounds.h"
 #include "process.h"
 #include "usage.h"
 
@@ -108,9 +109,9 @@ uint64_t pools_unused(const struct pool *pool)
 {
     uint64_t all = 0, used = 0;
     if (!reserved(pool, &all) ||
-        !has(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used) || used > all)
+        !has(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used))
         return 0;
-    return all - used;
+    return above(all, used);
 }
 
 void pools_measure_one(struct pool *pool)

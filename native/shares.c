@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bounds.h"
 #include "usage_table.h"
 
 #ifndef F_OFD_GETLK /* not among the C library's features that we ask for */
@@ -71,60 +72,56 @@ static bool same_process(const struct process *one, const struct process *other)
 static bool is_held(struct share *share, const struct process *self)
 {
     bool held = share->endless;
-    for (unsigned i = 0; i < SHARE_HOLDERS; i++) {
-        struct process *holder = &share->holders[i].process;
-        if (holder->pid == 0)
+    FOR_EACH(holder, share->holders) {
+        if (holder->process.pid == 0)
             continue;
-        if (same_process(holder, self) || process_alive(holder, self))
+        if (same_process(&holder->process, self) || process_alive(&holder->process, self))
             held = true;
         else
-            holder->pid = 0;
+            holder->process.pid = 0;
     }
     return held;
 }
 
 void shares_reap(struct table *table, const struct process *self)
 {
-    for (unsigned i = 0; i < USAGE_SHARES; i++) {
-        struct share *share = &table->share[i];
+    FOR_EACH(share, table->share)
         if (share->used && !is_held(share, self) && !is_open(table, share))
             share->used = 0;
-    }
 }
 
 /* One holder more than there are places, and it is not known when the share ends: it does not. */
 static void hold(struct share *share, const struct process *self)
 {
-    unsigned at = SHARE_HOLDERS;
-    for (unsigned i = SHARE_HOLDERS; i-- > 0;) {
-        if (share->holders[i].process.pid == 0)
-            at = i;
-        else if (same_process(&share->holders[i].process, self)) {
-            share->holders[i].count++;
+    struct holder *free = NULL;
+    FOR_EACH(holder, share->holders) {
+        if (holder->process.pid == 0)
+            free = holder;
+        else if (same_process(&holder->process, self)) {
+            holder->count++;
             return;
         }
     }
-    if (at == SHARE_HOLDERS) {
+    if (free != NULL)
+        *free = (struct holder){*self, 1};
+    else
         share->endless = 1;
-        return;
-    }
-    share->holders[at].process = *self;
-    share->holders[at].count = 1;
 }
 
 /* Returns a free place with what is known of the memory. NULL: there is none, or this process has no such charge. */
 static struct share *make(struct table *table, const struct slot *mine, int gpu, uint64_t bytes)
 {
-    struct share *share = table->share;
-    while (share < table->share + USAGE_SHARES && share->used)
-        share++;
-    if (share == table->share + USAGE_SHARES || gpu < 0 || bytes > mine->bytes[gpu])
+    if (gpu < 0 || bytes > mine->bytes[gpu])
         return NULL;
-    memset(share, 0, sizeof *share);
-    share->gpu = gpu;
-    share->bytes = bytes;
-    hold(share, &mine->owner);
-    return share;
+    FOR_EACH(share, table->share)
+        if (!share->used) {
+            memset(share, 0, sizeof *share);
+            share->gpu = gpu;
+            share->bytes = bytes;
+            hold(share, &mine->owner);
+            return share;
+        }
+    return NULL;
 }
 
 static struct share *make_of_file(struct table *table, const struct slot *mine, int gpu, uint64_t bytes, int file)
@@ -135,14 +132,16 @@ static struct share *make_of_file(struct table *table, const struct slot *mine, 
     if (share == NULL || !facts_of(file, &facts))
         return NULL;
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, share->path, sizeof share->path - 1);
-    if (length <= 0)
-        return NULL;
-    share->path[length] = '\0';
+    (void)!readlink(link, share->path, sizeof share->path - 1);
     share->device = facts.st_dev;
     share->inode = facts.st_ino;
     /* No lock is there yet. If one seems to be, the file cannot be looked at, or somebody else locks it. */
-    return is_open(table, share) ? NULL : share;
+    return is_named(share) || is_open(table, share) ? NULL : share;
+}
+
+static unsigned number_of(const struct table *table, const struct share *share)
+{
+    return (unsigned)(share - table->share) + 1;
 }
 
 /* Moves a charge from the process to the share that was made of it, and returns the share's number. */
@@ -150,7 +149,7 @@ static unsigned use(struct table *table, struct slot *mine, struct share *share)
 {
     share->used = 1;
     mine->bytes[share->gpu] -= share->bytes;
-    return (unsigned)(share - table->share) + 1;
+    return number_of(table, share);
 }
 
 unsigned shares_export(unsigned number, int gpu, uint64_t bytes, int file)
@@ -222,10 +221,10 @@ static unsigned import(bool (*is_it)(const struct table *, const struct share *,
     struct table *table = usage_lock(&mine);
     if (table == NULL)
         return 0;
-    for (unsigned i = 0; i < USAGE_SHARES && number == 0; i++)
-        if (is_it(table, &table->share[i], what)) {
-            hold(&table->share[i], &mine->owner);
-            number = i + 1;
+    FOR_EACH(share, table->share)
+        if (number == 0 && is_it(table, share, what)) {
+            hold(share, &mine->owner);
+            number = number_of(table, share);
         }
     usage_unlock(table);
     return number;
@@ -254,9 +253,9 @@ unsigned shares_import_named(uint64_t name)
 
 static void let_go(struct share *share, const struct process *self)
 {
-    for (unsigned i = 0; i < SHARE_HOLDERS; i++)
-        if (same_process(&share->holders[i].process, self) && --share->holders[i].count == 0)
-            share->holders[i].process.pid = 0;
+    FOR_EACH(holder, share->holders)
+        if (same_process(&holder->process, self) && --holder->count == 0)
+            holder->process.pid = 0;
 }
 
 void shares_drop(unsigned number)
@@ -268,7 +267,7 @@ void shares_drop(unsigned number)
     struct share *share = &table->share[number - 1];
     let_go(share, &mine->owner);
     if (!is_held(share, &mine->owner) && !is_open(table, share)) {
-        table->total[share->gpu] -= share->bytes < table->total[share->gpu] ? share->bytes : table->total[share->gpu];
+        table->total[share->gpu] = above(table->total[share->gpu], share->bytes);
         share->used = 0;
     }
     usage_unlock(table);

@@ -27,7 +27,7 @@ struct share {
     uint32_t exports;       /* how many descriptors there have been */
     uint32_t endless;       /* there have been more holders than places for them */
     char path[128];
-    struct {
+    struct holder {
         struct process process; /* pid 0: free */
         uint32_t count;
     } holders[SHARE_HOLDERS];
