@@ -81,6 +81,31 @@ NAMED = [
         "    lease_table_charge(lease->table, lease->account, elapsed(lease->late_since, now));\n",
         "",
     ),
+    ("a count of drains goes wrong", "cuda_capture.c", "        drains++;\n", "        drains--;\n"),
+    (
+        "a primary context ends amid a drain",
+        "cuda_context.c",
+        "        launch_context_ends(primary);\n",
+        "        (void)0;\n",
+    ),
+    (
+        "a descriptor too many has a byte of the next share",
+        "shares.c",
+        "        uint32_t byte = share->exports < EXPORTS ? share->exports++ : EXPORTS - 1;\n",
+        "        uint32_t byte = share->exports <= EXPORTS ? share->exports++ : EXPORTS - 1;\n",
+    ),
+    (
+        "memsets of a graph run without a turn",
+        "cuda_graph_memory.c",
+        "    if (type == CU_GRAPH_NODE_TYPE_MEMSET)\n        return add_context(context_of_memset(node), memory);\n",
+        "    (void)context_of_memset;\n",
+    ),
+    (
+        "memory that others have open is free",
+        "cuda_memory.c",
+        "    if (allocation->share != 0)\n        shares_drop(allocation->share);\n    else\n",
+        "",
+    ),
 ]
 
 # --- what the seed draws from ---
@@ -106,10 +131,11 @@ SWAPS = [
 ]
 CONDITION = re.compile(r"^(\s*(?:\} else )?(?:if|while) )\((.*)\)( \{)?$")
 CALL = re.compile(r"^(\s+)([a-z_]\w*(?:\(\w+\))?\(.*\);)$")
-# Lines whose change no program can notice: messages, and what the Linux kernel closes at the end. A lock that is not
-# taken is a race, for which the sanitizers' tests look.
+# Lines whose change no program can notice: messages, pauses of a loop that waits anyway, and what the Linux kernel
+# closes at the end. A lock that is not taken, or an order of writes that is not kept, is a race, for which the
+# sanitizers' tests and those that kill processes look.
 SKIPPED = re.compile(
-    r"^\s*(?://|/\*|\*|#|static_assert|fprintf|free\(|close\(|munmap|nanosleep|"
+    r"^\s*(?://|/\*|\*|#|static_assert|fprintf|free\(|close\(|munmap|nanosleep|sched_yield|pause_for|atomic_signal_fence|"
     r"pthread_(?:detach|sigmask|mutex_lock|setcancelstate)|sigfillset|(?:vmm|pools)_lock)|\\$"
 )
 # By file and changed line: why no test could notice the change.
@@ -143,11 +169,9 @@ EQUIVALENT = {
         "shares.c",
         "uint64_t number = (uint64_t)table->seed * USAGE_SHARES - (uint64_t)(share - table->share);",
     ): "each share has a place of its own either way",
-    (
-        "usage.c",
-        "table->total[gpu] -= given <= table->total[gpu] ? given : table->total[gpu];",
-    ): "both are the same",
     ("usage.c", "for (uint32_t i = 0; i <= table->slots_used; i++) {"): "the slot after the last one is free",
+    ("usage.c", "for (uint32_t i = 0; i <= table->slots_used; i++)"): "the slot after the last one is free",
+    ("shares.c", "for (uint32_t byte = 0; byte <= share->exports; byte++) {"): "nobody has a lock on that byte",
 }
 
 

@@ -67,7 +67,7 @@ static bool find(struct allocations *allocations, uint64_t key, struct allocatio
 {
     pthread_mutex_lock(&allocations->mutex);
     bool found = false;
-    if (key != 0 && allocations->count != 0) {
+    if (allocations->room != 0) {
         size_t at = place_of(allocations, key);
         found = allocations->table[at].key != 0;
         if (found)

@@ -11,6 +11,7 @@ struct allocation {
     void *owner; /* its context, at whose end it is freed too; for virtual memory the mapped memory */
     uint64_t bytes;
     int gpu;
+    unsigned share; /* its number in shares.h; 0: it is this process's alone */
 };
 
 struct allocations {

@@ -12,7 +12,8 @@
 
 static uint64_t round_up(uint64_t bytes, uint64_t grain)
 {
-    return bytes > UINT64_MAX - grain ? UINT64_MAX : (bytes + grain - 1) / grain * grain;
+    uint64_t above;
+    return __builtin_add_overflow(bytes, grain - 1, &above) ? UINT64_MAX : above / grain * grain;
 }
 
 uint64_t charge_size(uint64_t bytes)

@@ -110,7 +110,7 @@ static CUresult after_capture(CUresult result, CUstream stream, bool per_thread)
     pthread_mutex_lock(&mutex);
     if (status_of(stream, per_thread, &status) != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE)
         forget_stream(stream, per_thread);
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = count; i-- > 0;)
         if (captures[i].stream == stream && captures[i].per_thread == per_thread)
             captures[i].begun = true;
     pthread_mutex_unlock(&mutex);

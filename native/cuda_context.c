@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "bounds.h"
 #include "cuda_memory.h"
 #include "launch.h"
 #include "pools.h"
@@ -52,7 +53,6 @@ static CUresult begin(struct charge *charge, int gpu, bool primary)
 static CUresult end(struct charge *charge, CUresult result)
 {
     charge_end(charge, result);
-    fgpu_contexts_changed();
     pthread_mutex_unlock(&mutex);
     return result;
 }
@@ -60,7 +60,6 @@ static CUresult end(struct charge *charge, CUresult result)
 /* Frees the charges of a context that the driver has destroyed. The caller holds the mutex. */
 static void ended(int gpu, CUcontext context, uint64_t bytes)
 {
-    fgpu_contexts_changed();
     memory_ends_with(context);
     pools_measure(gpu);
     usage_release(gpu, bytes);
@@ -196,7 +195,6 @@ static void primary_released(int gpu)
         of_gpu[gpu].primary = NULL;
         ended(gpu, context, of_gpu[gpu].charged);
     }
-    fgpu_contexts_changed();
 }
 
 static CUresult release_primary(CUdevice device, CUresult (*real)(CUdevice))
@@ -207,6 +205,7 @@ static CUresult release_primary(CUdevice device, CUresult (*real)(CUdevice))
     CUresult result = real(device);
     if (result == CUDA_SUCCESS)
         primary_released(gpu);
+    fgpu_contexts_changed();
     pthread_mutex_unlock(&mutex);
     return result;
 }
@@ -270,11 +269,6 @@ HOOK CUresult cuGreenCtxDestroy(CUgreenCtx green)
     fgpu_contexts_changed();
     pthread_mutex_unlock(&mutex);
     return result;
-}
-
-static uint64_t above(uint64_t bytes, uint64_t of_every_context)
-{
-    return bytes > of_every_context ? bytes - of_every_context : 0;
 }
 
 /* Returns the memory that a limit gives the current context, beside what every context has. */

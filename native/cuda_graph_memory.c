@@ -1,5 +1,5 @@
-/* What is known of a graph: the GPUs on which its CUDA kernels run, and its memory nodes. These take memory when their
-   graph is launched, and the device's graph memory keeps it. */
+/* What is known of a graph: the GPUs on which its CUDA kernels and memsets run, and its memory nodes. These take memory
+   when their graph is launched, and the device's graph memory keeps it. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "usage.h"
 
 struct graph_memory {
-    CUcontext contexts[MAX_LIMITED_GPUS]; /* in which its CUDA kernels run */
+    CUcontext contexts[MAX_LIMITED_GPUS]; /* in which its CUDA kernels and memsets run */
     bool launches;                        /* at least one context is known */
     struct {
         uint64_t bytes;
@@ -29,7 +29,6 @@ static __thread struct graph_memory *launching;
 static void forget(void)
 {
     allocations_forget(&executables);
-    launching = NULL;
 }
 
 __attribute__((constructor)) static void watch_forks(void)
@@ -39,17 +38,48 @@ __attribute__((constructor)) static void watch_forks(void)
 
 static bool add_graph(CUgraph graph, struct graph_memory *memory);
 
-static bool add_kernel(CUgraphNode node, struct graph_memory *memory)
+static CUcontext context_of_kernel(CUgraphNode node)
 {
     CUDA_KERNEL_NODE_PARAMS parameters = {0};
+    return REAL(cuGraphKernelNodeGetParams_v2)(node, &parameters) == CUDA_SUCCESS ? parameters.ctx : NULL;
+}
+
+/* Returns a context of the GPU that has the memory. Memory of a pool belongs to none, so that any will do. */
+static CUcontext context_of_memory(CUdeviceptr address)
+{
+    CUcontext context = NULL;
+    int device, active = 0;
+    unsigned flags;
+    if (REAL(cuPointerGetAttribute)(&context, CU_POINTER_ATTRIBUTE_CONTEXT, address) == CUDA_SUCCESS && context != NULL)
+        return context;
+    if (REAL(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS ||
+        REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
+        REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
+        return NULL;
+    REAL(cuDevicePrimaryCtxRelease_v2)(device);
+    return context;
+}
+
+/* Drivers before CUDA 13.2 do not tell in which context a memset runs. Most often it is that of the memory. */
+static CUcontext context_of_memset(CUgraphNode node)
+{
+    CUgraphNodeParams parameters = {0};
+    if (REAL(cuGraphNodeGetParams)(node, &parameters) == CUDA_SUCCESS)
+        return parameters.memset.ctx;
+    if (REAL(cuGraphMemsetNodeGetParams)(node, &parameters.memset) == CUDA_SUCCESS)
+        return context_of_memory(parameters.memset.dst);
+    return NULL;
+}
+
+static bool add_context(CUcontext context, struct graph_memory *memory)
+{
     CUdevice device;
-    if (REAL(cuGraphKernelNodeGetParams_v2)(node, &parameters) != CUDA_SUCCESS || parameters.ctx == NULL ||
-        fgpu_device_of_context(parameters.ctx, &device) != CUDA_SUCCESS)
+    if (context == NULL || fgpu_device_of_context(context, &device) != CUDA_SUCCESS)
         return false;
     int gpu = fgpu_gpu_of_device(device);
     if (gpu < 0)
         return false;
-    memory->contexts[gpu] = parameters.ctx;
+    memory->contexts[gpu] = context;
     memory->launches = true;
     return true;
 }
@@ -62,7 +92,9 @@ static bool add_node(CUgraphNode node, struct graph_memory *memory)
     if (REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS)
         return false;
     if (type == CU_GRAPH_NODE_TYPE_KERNEL)
-        return add_kernel(node, memory);
+        return add_context(context_of_kernel(node), memory);
+    if (type == CU_GRAPH_NODE_TYPE_MEMSET)
+        return add_context(context_of_memset(node), memory);
     if (type == CU_GRAPH_NODE_TYPE_GRAPH)
         return REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS && add_graph(child, memory);
     if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "bounds.h"
 #include "launch.h"
 #include "lease.h"
 #include "lease_table.h"
@@ -14,7 +15,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct lease *) leases[MAX_LIMITED_GPUS];
 
 /* The contexts in which something was launched, so that a drain synchronises them. */
-static struct {
+static struct used_context {
     CUcontext context; /* NULL: free */
     int gpu;
 } contexts[MOST_CONTEXTS];
@@ -30,8 +31,8 @@ static __thread struct {
 static void forget(void)
 {
     pthread_mutex_init(&mutex, NULL);
-    for (unsigned i = 0; i < MAX_LIMITED_GPUS; i++)
-        atomic_store(&draining[i], NULL);
+    EACH_LIMITED_GPU(gpu)
+        atomic_store(&draining[gpu], NULL);
     capture_forget();
 }
 
@@ -42,22 +43,20 @@ __attribute__((constructor)) static void watch_forks(void)
 
 static void note_context(CUcontext context, int gpu)
 {
-    unsigned free = MOST_CONTEXTS;
+    struct used_context *free = NULL;
     known.ended = atomic_load(&contexts_ended);
     known.context = context;
     pthread_mutex_lock(&mutex);
-    for (unsigned i = MOST_CONTEXTS; i-- > 0;) {
-        if (contexts[i].context == context) {
+    FOR_EACH(used, contexts) {
+        if (used->context == context) {
             pthread_mutex_unlock(&mutex);
             return;
         }
-        if (contexts[i].context == NULL)
-            free = i;
+        if (used->context == NULL)
+            free = used;
     }
-    if (free < MOST_CONTEXTS) { /* launches in more contexts than that are not drained */
-        contexts[free].context = context;
-        contexts[free].gpu = gpu;
-    }
+    if (free != NULL) /* launches in more contexts than there are places are not drained */
+        *free = (struct used_context){context, gpu};
     pthread_mutex_unlock(&mutex);
 }
 
@@ -65,13 +64,13 @@ void launch_context_ends(CUcontext context)
 {
     process_check();
     pthread_mutex_lock(&mutex);
-    for (unsigned i = 0; i < MOST_CONTEXTS; i++)
-        if (contexts[i].context == context)
-            contexts[i].context = NULL;
+    FOR_EACH(used, contexts)
+        if (used->context == context)
+            used->context = NULL;
     atomic_fetch_add(&contexts_ended, 1);
     pthread_mutex_unlock(&mutex);
-    for (unsigned i = 0; i < MAX_LIMITED_GPUS; i++)
-        for (uint32_t seen = atomic_load(&drained); atomic_load(&draining[i]) == context; seen = atomic_load(&drained))
+    EACH_LIMITED_GPU(gpu)
+        for (uint32_t seen = atomic_load(&drained); atomic_load(&draining[gpu]) == context; seen = atomic_load(&drained))
             futex_wait(&drained, seen, LEASE_DRAIN_LIMIT, false);
 }
 
@@ -95,9 +94,9 @@ static bool drain(void *argument)
 {
     int gpu = (int)(intptr_t)argument;
     bool waited = true;
-    for (unsigned i = 0; i < MOST_CONTEXTS; i++) {
+    FOR_EACH(used, contexts) {
         pthread_mutex_lock(&mutex);
-        CUcontext context = contexts[i].gpu == gpu ? contexts[i].context : NULL;
+        CUcontext context = used->gpu == gpu ? used->context : NULL;
         atomic_store(&draining[gpu], context);
         pthread_mutex_unlock(&mutex);
         if (context == NULL)
@@ -203,7 +202,7 @@ HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches,
     return REAL(cuLaunchCooperativeKernelMultiDevice)(launches, devices, flags);
 }
 
-/* Waits for turns on the GPUs on which the graph's CUDA kernels run, if these are others than the stream's. */
+/* Waits for turns on the GPUs, other than the stream's, on which the graph's CUDA kernels and memsets run. */
 static CUresult wait_for_kernels(CUgraphExec executable, CUstream stream)
 {
     CUcontext context;
@@ -212,8 +211,8 @@ static CUresult wait_for_kernels(CUgraphExec executable, CUstream stream)
     if (contexts == NULL || limits_get()->compute == COMPUTE_NONE)
         return CUDA_SUCCESS;
     int of_stream = fgpu_gpu_of_stream(stream, &context);
-    for (int gpu = 0; gpu < MAX_LIMITED_GPUS && result == CUDA_SUCCESS; gpu++)
-        if (contexts[gpu] != NULL && gpu != of_stream)
+    EACH_LIMITED_GPU(gpu)
+        if (result == CUDA_SUCCESS && contexts[gpu] != NULL && gpu != of_stream)
             result = wait_for_turn_of(gpu, contexts[gpu]);
     return result;
 }

@@ -4,6 +4,7 @@
 #include "cuda_vmm.h"
 #include "pools.h"
 #include "process.h"
+#include "shares.h"
 #include "usage.h"
 
 #define PITCH_GRAIN 512u
@@ -36,6 +37,15 @@ void array_ended(uint64_t array)
     vmm_unlock();
 }
 
+/* Releases the charge of memory that is gone, or this process's part of it if others may have the memory. */
+static void release(const struct allocation *allocation)
+{
+    if (allocation->share != 0)
+        shares_drop(allocation->share);
+    else
+        usage_release(allocation->gpu, allocation->bytes);
+}
+
 static void end_with(struct allocations *allocations, CUcontext context)
 {
     struct allocation allocation;
@@ -43,7 +53,7 @@ static void end_with(struct allocations *allocations, CUcontext context)
     while (allocations_take_of(allocations, context, &from, &allocation)) {
         if (allocations == &arrays)
             array_ended(allocation.key);
-        usage_release(allocation.gpu, allocation.bytes);
+        release(&allocation);
     }
 }
 
@@ -177,7 +187,7 @@ static bool forget_address(CUdeviceptr address, struct allocation *allocation)
 static CUresult freed(CUresult result, bool known, const struct allocation *allocation, CUdeviceptr address)
 {
     if (known && result == CUDA_SUCCESS)
-        usage_release(allocation->gpu, allocation->bytes);
+        release(allocation);
     else if (known)
         allocations_put(&linear_memory, *allocation);
     else if (result == CUDA_SUCCESS)

@@ -49,7 +49,7 @@ CUresult fgpu_device_of_context(CUcontext context, CUdevice *device);
 /* Forgets cached contexts. For hooks after which a new context or stream may have the address of an old one. */
 void fgpu_contexts_changed(void);
 
-/* Returns a context for each limited GPU on which a CUDA kernel of the graph runs. NULL: there are none. */
+/* Returns a context for each limited GPU on which a CUDA kernel or memset of the graph runs. NULL: there are none. */
 const CUcontext *fgpu_contexts_of_graph(CUgraphExec executable);
 /* Reserve and settle the memory of a graph's memory nodes, around each launch of it. An error: do not launch. */
 CUresult fgpu_before_graph_launch(CUgraphExec executable);

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #define MAX_LIMITED_GPUS 16
+#define EACH_LIMITED_GPU(gpu) for (int gpu = 0; gpu < MAX_LIMITED_GPUS; gpu++)
 #define MEMORY_GRAIN (2ull << 20)
 
 enum compute_mode { COMPUTE_NONE, COMPUTE_FAIR, COMPUTE_HARD };

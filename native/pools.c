@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "allocations.h"
+#include "bounds.h"
 #include "process.h"
 #include "usage.h"
 
@@ -15,10 +16,10 @@ static struct allocations addresses = ALLOCATIONS_EMPTY;
 static _Atomic bool freed;
 static _Atomic uint64_t graph_trims = 1;
 
+/* The pools stay: the driver refuses a child whose parent had any. */
 static void forget(void)
 {
     mutex = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-    atomic_store(&pools, NULL);
     allocations_forget(&addresses);
 }
 
@@ -108,9 +109,9 @@ uint64_t pools_unused(const struct pool *pool)
 {
     uint64_t all = 0, used = 0;
     if (!reserved(pool, &all) ||
-        !has(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used) || used > all)
+        !has(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used))
         return 0;
-    return all - used;
+    return above(all, used);
 }
 
 void pools_measure_one(struct pool *pool)

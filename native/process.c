@@ -127,6 +127,6 @@ bool process_alive(const struct process *process, const struct process *self)
         return false;
     if (process->started != 0 && process->started != line.started)
         return false;
-    /* The Linux kernel shows 0, or 1 in some versions, if this process may not read the address. */
-    return process->stack <= 1 || line.stack <= 1 || process->stack == line.stack;
+    /* The Linux kernel shows 0 if this process may not read the address. */
+    return process->stack == 0 || line.stack == 0 || process->stack == line.stack;
 }

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bounds.h"
 #include "usage_table.h"
 
 #ifndef F_OFD_GETLK /* not among the C library's features that we ask for */
@@ -36,17 +37,29 @@ static uint64_t first_lock(const struct table *table, const struct share *share)
     return FIRST_LOCK + number * EXPORTS;
 }
 
+static bool is_named(const struct share *share)
+{
+    return share->path[0] == '\0';
+}
+
+static bool is_of_file(const struct share *share, int file)
+{
+    struct stat facts;
+    return facts_of(file, &facts) && facts.st_dev == share->device && facts.st_ino == share->inode;
+}
+
 /* Returns whether a descriptor of the share is open anywhere. One whose file cannot be looked at may be. */
 static bool is_open(const struct table *table, const struct share *share)
 {
-    struct stat facts;
     short found = F_WRLCK;
+    if (is_named(share))
+        return false;
     int file = open(share->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool same = file >= 0 && facts_of(file, &facts) && facts.st_dev == share->device && facts.st_ino == share->inode;
-    if (!same || !lock_of(file, F_OFD_GETLK, F_WRLCK, first_lock(table, share), EXPORTS, &found))
+    if (file < 0)
+        return true;
+    if (!is_of_file(share, file) || !lock_of(file, F_OFD_GETLK, F_WRLCK, first_lock(table, share), EXPORTS, &found))
         found = F_WRLCK;
-    if (file >= 0)
-        close(file);
+    close(file);
     return found != F_UNLCK;
 }
 
@@ -59,67 +72,84 @@ static bool same_process(const struct process *one, const struct process *other)
 static bool is_held(struct share *share, const struct process *self)
 {
     bool held = share->endless;
-    for (unsigned i = 0; i < SHARE_HOLDERS; i++) {
-        struct process *holder = &share->holders[i].process;
-        if (holder->pid == 0)
+    FOR_EACH(holder, share->holders) {
+        if (holder->process.pid == 0)
             continue;
-        if (same_process(holder, self) || process_alive(holder, self))
+        if (same_process(&holder->process, self) || process_alive(&holder->process, self))
             held = true;
         else
-            holder->pid = 0;
+            holder->process.pid = 0;
     }
     return held;
 }
 
 void shares_reap(struct table *table, const struct process *self)
 {
-    for (unsigned i = 0; i < USAGE_SHARES; i++) {
-        struct share *share = &table->share[i];
+    FOR_EACH(share, table->share)
         if (share->used && !is_held(share, self) && !is_open(table, share))
             share->used = 0;
-    }
 }
 
 /* One holder more than there are places, and it is not known when the share ends: it does not. */
 static void hold(struct share *share, const struct process *self)
 {
-    unsigned at = SHARE_HOLDERS;
-    for (unsigned i = SHARE_HOLDERS; i-- > 0;) {
-        if (share->holders[i].process.pid == 0)
-            at = i;
-        else if (same_process(&share->holders[i].process, self)) {
-            share->holders[i].count++;
+    struct holder *free = NULL;
+    FOR_EACH(holder, share->holders) {
+        if (holder->process.pid == 0)
+            free = holder;
+        else if (same_process(&holder->process, self)) {
+            holder->count++;
             return;
         }
     }
-    if (at == SHARE_HOLDERS) {
+    if (free != NULL)
+        *free = (struct holder){*self, 1};
+    else
         share->endless = 1;
-        return;
-    }
-    share->holders[at].process = *self;
-    share->holders[at].count = 1;
 }
 
-static struct share *make(struct table *table, struct slot *mine, int gpu, uint64_t bytes, int file)
+/* Returns a free place with what is known of the memory. NULL: there is none, or this process has no such charge. */
+static struct share *make(struct table *table, const struct slot *mine, int gpu, uint64_t bytes)
+{
+    if (gpu < 0 || bytes > mine->bytes[gpu])
+        return NULL;
+    FOR_EACH(share, table->share)
+        if (!share->used) {
+            memset(share, 0, sizeof *share);
+            share->gpu = gpu;
+            share->bytes = bytes;
+            hold(share, &mine->owner);
+            return share;
+        }
+    return NULL;
+}
+
+static struct share *make_of_file(struct table *table, const struct slot *mine, int gpu, uint64_t bytes, int file)
 {
     struct stat facts;
     char link[32];
-    struct share *share = table->share;
-    while (share < table->share + USAGE_SHARES && share->used)
-        share++;
-    if (share == table->share + USAGE_SHARES || gpu < 0 || bytes > mine->bytes[gpu] || !facts_of(file, &facts))
+    struct share *share = make(table, mine, gpu, bytes);
+    if (share == NULL || !facts_of(file, &facts))
         return NULL;
-    memset(share, 0, sizeof *share);
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = readlink(link, share->path, sizeof share->path - 1);
-    share->path[length > 0 ? length : 0] = '\0';
+    (void)!readlink(link, share->path, sizeof share->path - 1);
     share->device = facts.st_dev;
     share->inode = facts.st_ino;
-    share->gpu = gpu;
-    share->bytes = bytes;
-    hold(share, &mine->owner);
     /* No lock is there yet. If one seems to be, the file cannot be looked at, or somebody else locks it. */
-    return length > 0 && !is_open(table, share) ? share : NULL;
+    return is_named(share) || is_open(table, share) ? NULL : share;
+}
+
+static unsigned number_of(const struct table *table, const struct share *share)
+{
+    return (unsigned)(share - table->share) + 1;
+}
+
+/* Moves a charge from the process to the share that was made of it, and returns the share's number. */
+static unsigned use(struct table *table, struct slot *mine, struct share *share)
+{
+    share->used = 1;
+    mine->bytes[share->gpu] -= share->bytes;
+    return number_of(table, share);
 }
 
 unsigned shares_export(unsigned number, int gpu, uint64_t bytes, int file)
@@ -129,7 +159,7 @@ unsigned shares_export(unsigned number, int gpu, uint64_t bytes, int file)
     struct table *table = usage_lock(&mine);
     if (table == NULL)
         return number;
-    struct share *share = number != 0 ? &table->share[number - 1] : make(table, mine, gpu, bytes, file);
+    struct share *share = number != 0 ? &table->share[number - 1] : make_of_file(table, mine, gpu, bytes, file);
     if (share != NULL) {
         /* A descriptor that finds no byte of its own has the last one's, and is taken for it. */
         uint32_t byte = share->exports < EXPORTS ? share->exports++ : EXPORTS - 1;
@@ -137,10 +167,23 @@ unsigned shares_export(unsigned number, int gpu, uint64_t bytes, int file)
         if (!lock_of(file, F_OFD_SETLK, type, first_lock(table, share) + byte, 1, &found) && number == 0)
             share = NULL;
     }
-    if (share != NULL && number == 0) {
-        share->used = 1;
-        mine->bytes[gpu] -= bytes;
-        number = (unsigned)(share - table->share) + 1;
+    if (share != NULL && number == 0)
+        number = use(table, mine, share);
+    usage_unlock(table);
+    return number;
+}
+
+unsigned shares_export_named(uint64_t name, int gpu, uint64_t bytes)
+{
+    struct slot *mine;
+    unsigned number = 0;
+    struct table *table = usage_lock(&mine);
+    if (table == NULL)
+        return 0;
+    struct share *share = make(table, mine, gpu, bytes);
+    if (share != NULL) {
+        share->inode = name;
+        number = use(table, mine, share);
     }
     usage_unlock(table);
     return number;
@@ -161,8 +204,7 @@ static bool is_behind(int file, const struct table *table, const struct share *s
 
 static bool is_known_behind(int file, const struct table *table, const struct share *share)
 {
-    struct stat facts;
-    if (!share->used || !facts_of(file, &facts) || facts.st_dev != share->device || facts.st_ino != share->inode)
+    if (!share->used || is_named(share) || !is_of_file(share, file))
         return false;
     int probe = open(share->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool known = probe >= 0 && is_behind(file, table, share, probe);
@@ -171,27 +213,49 @@ static bool is_known_behind(int file, const struct table *table, const struct sh
     return known;
 }
 
-unsigned shares_import(int file)
+/* Notes that this process has a share, the first of those that `is_it` knows. */
+static unsigned import(bool (*is_it)(const struct table *, const struct share *, uint64_t), uint64_t what)
 {
     struct slot *mine;
     unsigned number = 0;
     struct table *table = usage_lock(&mine);
     if (table == NULL)
         return 0;
-    for (unsigned i = 0; i < USAGE_SHARES && number == 0; i++)
-        if (is_known_behind(file, table, &table->share[i])) {
-            hold(&table->share[i], &mine->owner);
-            number = i + 1;
+    FOR_EACH(share, table->share)
+        if (number == 0 && is_it(table, share, what)) {
+            hold(share, &mine->owner);
+            number = number_of(table, share);
         }
     usage_unlock(table);
     return number;
 }
 
+static bool has_file(const struct table *table, const struct share *share, uint64_t file)
+{
+    return is_known_behind((int)file, table, share);
+}
+
+unsigned shares_import(int file)
+{
+    return import(has_file, (uint64_t)file);
+}
+
+static bool has_name(const struct table *table, const struct share *share, uint64_t name)
+{
+    (void)table;
+    return share->used && is_named(share) && share->inode == name;
+}
+
+unsigned shares_import_named(uint64_t name)
+{
+    return import(has_name, name);
+}
+
 static void let_go(struct share *share, const struct process *self)
 {
-    for (unsigned i = 0; i < SHARE_HOLDERS; i++)
-        if (same_process(&share->holders[i].process, self) && --share->holders[i].count == 0)
-            share->holders[i].process.pid = 0;
+    FOR_EACH(holder, share->holders)
+        if (same_process(&holder->process, self) && --holder->count == 0)
+            holder->process.pid = 0;
 }
 
 void shares_drop(unsigned number)
@@ -203,7 +267,7 @@ void shares_drop(unsigned number)
     struct share *share = &table->share[number - 1];
     let_go(share, &mine->owner);
     if (!is_held(share, &mine->owner) && !is_open(table, share)) {
-        table->total[share->gpu] -= share->bytes < table->total[share->gpu] ? share->bytes : table->total[share->gpu];
+        table->total[share->gpu] = above(table->total[share->gpu], share->bytes);
         share->used = 0;
     }
     usage_unlock(table);

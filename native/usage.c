@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bounds.h"
 #include "usage_table.h"
 
 #define TABLE_FILE FGPU_STATE "/usage"
@@ -134,12 +135,12 @@ static void count_again(struct table *table)
 {
     memset(table->total, 0, sizeof table->total);
     for (uint32_t i = 0; i < table->slots_used; i++)
-        for (int gpu = 0; gpu < MAX_LIMITED_GPUS; gpu++)
+        EACH_LIMITED_GPU(gpu)
             if (table->slot[i].owner.pid != 0)
                 table->total[gpu] += table->slot[i].bytes[gpu];
-    for (uint32_t i = 0; i < USAGE_SHARES; i++)
-        if (table->share[i].used)
-            table->total[table->share[i].gpu] += table->share[i].bytes;
+    FOR_EACH(share, table->share)
+        if (share->used)
+            table->total[share->gpu] += share->bytes;
 }
 
 static bool lock(struct table *table)
@@ -174,7 +175,7 @@ static void reap(struct table *table)
             used = i + 1;
             continue;
         }
-        for (int gpu = 0; gpu < MAX_LIMITED_GPUS; gpu++)
+        EACH_LIMITED_GPU(gpu)
             if (slot->bytes[gpu] != 0)
                 table->reaped_ns[gpu] = now_ns();
         slot->owner.pid = 0;
@@ -191,10 +192,10 @@ static bool claim(struct table *table)
         return true;
     process_self(&self);
     reap(table);
-    for (uint32_t i = 0; i < USAGE_SLOTS; i++) {
-        struct slot *slot = &table->slot[i];
+    FOR_EACH(slot, table->slot) {
         if (slot->owner.pid != 0)
             continue;
+        uint32_t i = (uint32_t)(slot - table->slot);
         struct process owner = self;
         owner.pid = 0;
         memset(slot->bytes, 0, sizeof slot->bytes);
@@ -273,9 +274,9 @@ void usage_release(int gpu, uint64_t bytes)
     if (bytes == 0 || table == NULL || !lock(table))
         return;
     if (mine != NULL) {
-        uint64_t given = bytes < mine->bytes[gpu] ? bytes : mine->bytes[gpu];
+        uint64_t given = least(bytes, mine->bytes[gpu]);
         mine->bytes[gpu] -= given;
-        table->total[gpu] -= given < table->total[gpu] ? given : table->total[gpu];
+        table->total[gpu] = above(table->total[gpu], given);
     }
     unlock(table);
 }

@@ -23,10 +23,11 @@ struct share {
     int32_t gpu;
     uint64_t bytes;
     uint64_t device, inode; /* of the file behind the descriptors; each of these has a lock on one byte of it */
+    /* Without a file, `path` is empty and `inode` the name. */
     uint32_t exports;       /* how many descriptors there have been */
     uint32_t endless;       /* there have been more holders than places for them */
     char path[128];
-    struct {
+    struct holder {
         struct process process; /* pid 0: free */
         uint32_t count;
     } holders[SHARE_HOLDERS];

@@ -317,6 +317,14 @@ typedef struct {
 } CUDA_KERNEL_NODE_PARAMS; /* version 2, for cuGraphAddKernelNode_v2; the structure of cuGraphAddNode begins alike */
 
 typedef struct {
+    CUdeviceptr dst;
+    size_t pitch;
+    unsigned value, elementSize;
+    size_t width, height;
+    CUcontext ctx; /* since version 2, of cuGraphAddNode() and cuGraphNodeGetParams(); version 1 ends before it */
+} CUDA_MEMSET_NODE_PARAMS;
+
+typedef struct {
     CUmemPoolProps poolProps;
     const CUmemAccessDesc *accessDescs;
     size_t accessDescCount;
@@ -352,6 +360,7 @@ typedef struct {
     union {
         long long reserved1[29];
         CUDA_KERNEL_NODE_PARAMS kernel;
+        CUDA_MEMSET_NODE_PARAMS memset;
         CUDA_MEM_ALLOC_NODE_PARAMS alloc;
         CUDA_MEM_FREE_NODE_PARAMS free;
         CUDA_CHILD_GRAPH_NODE_PARAMS graph;
@@ -383,6 +392,7 @@ typedef enum {
     CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
     CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
 } CUstreamCaptureStatus;
+typedef void (*CUhostFn)(void *data);
 typedef CUresult (*CUgraphRecaptureCallback)(void *data, CUgraphNode node, const CUgraphNodeParams *old_parameters,
                                              const CUgraphNodeParams *new_parameters);
 #define CU_EVENT_DISABLE_TIMING 2
@@ -402,6 +412,7 @@ _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
 _Static_assert(sizeof(CUDA_LAUNCH_PARAMS) == 56, "CUDA_LAUNCH_PARAMS");
 _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v1) == 56, "CUDA_KERNEL_NODE_PARAMS_v1");
 _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == 72, "CUDA_KERNEL_NODE_PARAMS");
+_Static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) == 48, "CUDA_MEMSET_NODE_PARAMS");
 _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120, "CUDA_MEM_ALLOC_NODE_PARAMS");
 _Static_assert(sizeof(CUgraphNodeParams) == 256, "CUgraphNodeParams");
 _Static_assert(sizeof(CUgraphEdgeData) == 8, "CUgraphEdgeData");

@@ -212,6 +212,8 @@ EXPORT CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREM
 
 EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!array)
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned level = 0; level < array->count; level++)

@@ -80,6 +80,8 @@ EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_
                                    CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
                                    uint64_t flags)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (memory_offset || flags)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver_lock);
@@ -99,6 +101,8 @@ EXPORT CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle multicast, CU
 EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset, CUdeviceptr address,
                                     size_t bytes, uint64_t flags)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     pthread_mutex_lock(&driver_lock);
     struct physical *memory = physical_mapped_at(address, bytes);
     CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : bind_memory(multicast, offset, memory, bytes);

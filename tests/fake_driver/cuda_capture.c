@@ -167,8 +167,17 @@ static CUresult end(struct CUstream_st *stream, CUgraph *graph)
     return result;
 }
 
+/* While a blocking stream of its context is captured, the legacy stream has no state: CUDA documents that
+   cuStreamIsCapturing() returns CUDA_ERROR_STREAM_CAPTURE_IMPLICIT for it then, and does that capture no harm. */
 static CUresult information(const struct CUstream_st *stream, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *graph)
 {
+    bool unusable = false;
+    pthread_mutex_lock(&driver_lock);
+    for (const struct capture *other = ongoing; other && stream->is_legacy; other = other->next)
+        unusable |= other->origin->context == stream->context && !other->origin->non_blocking;
+    pthread_mutex_unlock(&driver_lock);
+    if (unusable)
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     const struct capture *capture = stream->capture;
     *status = capture ? capture->status : CU_STREAM_CAPTURE_STATUS_NONE;
     if (capture && id)
@@ -223,30 +232,31 @@ EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
-static CUresult capture_duration(struct CUstream_st *stream, CUgraphNodeType type, uint64_t duration_ns)
+static CUresult capture_duration(struct CUstream_st *stream, CUgraphNodeType type, uint64_t duration_ns,
+                                 CUdeviceptr address)
 {
     pthread_mutex_lock(&driver_lock);
     CUgraphNode node;
     CUresult result = capturing(stream);
     if (result == CUDA_SUCCESS)
-        result = graph_add_duration(stream->capture->graph, &node, type, duration_ns, stream->context);
+        result = graph_add_duration(stream->capture->graph, &node, type, duration_ns, stream->context, address);
     pthread_mutex_unlock(&driver_lock);
     return result;
 }
 
 CUresult capture_function(struct CUstream_st *stream, CUfunction function)
 {
-    return capture_duration(stream, CU_GRAPH_NODE_TYPE_KERNEL, function->duration_ns);
+    return capture_duration(stream, CU_GRAPH_NODE_TYPE_KERNEL, function->duration_ns, 0);
 }
 
-CUresult capture_memset(struct CUstream_st *stream, uint64_t duration_ns)
+CUresult capture_memset(struct CUstream_st *stream, CUdeviceptr address, uint64_t duration_ns)
 {
-    return capture_duration(stream, CU_GRAPH_NODE_TYPE_MEMSET, duration_ns);
+    return capture_duration(stream, CU_GRAPH_NODE_TYPE_MEMSET, duration_ns, address);
 }
 
 CUresult capture_graph(struct CUstream_st *stream, CUgraphExec executable)
 {
-    return capture_duration(stream, CU_GRAPH_NODE_TYPE_GRAPH, graph_duration(executable));
+    return capture_duration(stream, CU_GRAPH_NODE_TYPE_GRAPH, graph_duration(executable), 0);
 }
 
 CUresult capture_alloc(struct CUstream_st *stream, CUdeviceptr *address, uint64_t bytes)

@@ -43,10 +43,3 @@ EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     *function = (CUfunction)kernel;
     return driver_status();
 }
-
-/* numba looks for it when it starts. */
-EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
-{
-    (void)address, (void)handle, (void)flags;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}

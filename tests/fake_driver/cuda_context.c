@@ -87,6 +87,7 @@ static void destroy(CUcontext context)
 {
     free_memory_of(context);
     free_arrays_of(context);
+    free_streams_of(context);
     for (unsigned limit = 0; limit < LIMITS; limit++)
         state_release(gpu_process, context->device, limit_bytes(limit, context->limits[limit]));
     state_release(gpu_process, context->device, gpu_state->context_bytes);
@@ -239,6 +240,8 @@ EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned flags)
 
 EXPORT CUresult cuCtxDetach(CUcontext context)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!context || context != current_context())
         return CUDA_ERROR_INVALID_CONTEXT;
     return --context->references ? CUDA_SUCCESS : cuCtxDestroy_v2(context);
@@ -298,11 +301,16 @@ EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc descriptio
 
 EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!green)
         return CUDA_ERROR_INVALID_VALUE;
     CUcontext context = green->context;
     free(green);
     context->alive = false;
+    pthread_mutex_lock(&driver_lock);
+    free_streams_of(context);
+    pthread_mutex_unlock(&driver_lock);
     return release_primary(context->ordinal, false);
 }
 

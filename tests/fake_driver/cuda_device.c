@@ -50,8 +50,13 @@ EXPORT CUresult cuInit(unsigned flags)
     return result;
 }
 
+__thread bool in_host_function;
+
+/* CUDA documents of cuLaunchHostFunc() that a host function must not use it, and may be refused with this error. */
 CUresult driver_status(void)
 {
+    if (in_host_function)
+        return CUDA_ERROR_NOT_PERMITTED;
     return gpu_process && !state_was_forked() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 

@@ -82,9 +82,10 @@ EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
 }
 
 CUresult graph_add_duration(CUgraph graph, CUgraphNode *node, CUgraphNodeType type, uint64_t duration_ns,
-                            CUcontext context)
+                            CUcontext context, CUdeviceptr address)
 {
-    *node = append(graph, (struct CUgraphNode_st){.type = type, .duration_ns = duration_ns, .context = context});
+    *node = append(graph, (struct CUgraphNode_st){
+                              .type = type, .duration_ns = duration_ns, .context = context, .address = address});
     return CUDA_SUCCESS;
 }
 
@@ -114,7 +115,7 @@ static CUresult add_kernel(CUgraphNode *node, CUgraph graph, CUfunction function
     if (!node || !graph || !function)
         return CUDA_ERROR_INVALID_VALUE;
     return graph_add_duration(graph, node, CU_GRAPH_NODE_TYPE_KERNEL, function->duration_ns,
-                              context ? context : current_context());
+                              context ? context : current_context(), 0);
 }
 
 EXPORT CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
@@ -138,6 +139,45 @@ EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE
     if (!node || node->type != CU_GRAPH_NODE_TYPE_KERNEL)
         return CUDA_ERROR_INVALID_VALUE;
     *parameters = (CUDA_KERNEL_NODE_PARAMS){.ctx = node->context};
+    return CUDA_SUCCESS;
+}
+
+/* "ctx: Context on which to run the node": it need not be that of the memory, nor of the stream of a launch. */
+EXPORT CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                     const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext context)
+{
+    (void)dependencies;
+    (void)count;
+    uint64_t duration_ns;
+    if (!node || !graph || !parameters || !context)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = memset_duration(parameters->dst, parameters->pitch, parameters->width * parameters->elementSize,
+                                      parameters->height, &duration_ns);
+    return result == CUDA_SUCCESS ? graph_add_duration(graph, node, CU_GRAPH_NODE_TYPE_MEMSET, duration_ns, context,
+                                                       parameters->dst)
+                                  : result;
+}
+
+EXPORT CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *parameters)
+{
+    if (!node || node->type != CU_GRAPH_NODE_TYPE_MEMSET)
+        return CUDA_ERROR_INVALID_VALUE;
+    parameters->dst = node->address;
+    return CUDA_SUCCESS;
+}
+
+/* Drivers before CUDA 13.2 lack it. */
+EXPORT CUresult cuGraphNodeGetParams(CUgraphNode node, CUgraphNodeParams *parameters)
+{
+    if (atoi(gpu_state->driver_version) < 595)
+        return CUDA_ERROR_NOT_FOUND;
+    if (!node || !parameters)
+        return CUDA_ERROR_INVALID_VALUE;
+    *parameters = (CUgraphNodeParams){.type = node->type};
+    if (node->type == CU_GRAPH_NODE_TYPE_KERNEL)
+        parameters->kernel.ctx = node->context;
+    if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
+        parameters->memset = (CUDA_MEMSET_NODE_PARAMS){.dst = node->address, .ctx = node->context};
     return CUDA_SUCCESS;
 }
 
@@ -219,7 +259,7 @@ EXPORT CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgr
 {
     (void)dependencies;
     (void)count;
-    return node && graph ? graph_add_duration(graph, node, CU_GRAPH_NODE_TYPE_EMPTY, 0, NULL)
+    return node && graph ? graph_add_duration(graph, node, CU_GRAPH_NODE_TYPE_EMPTY, 0, NULL, 0)
                          : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -16,6 +16,8 @@ static struct {
 
 static CUresult instantiate(CUgraphExec *executable, CUgraph graph, uint64_t flags)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!executable || !graph)
         return CUDA_ERROR_INVALID_VALUE;
     CUgraphExec made = calloc(1, sizeof *made);
@@ -49,6 +51,8 @@ EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph gra
 
 EXPORT CUresult cuGraphExecDestroy(CUgraphExec executable)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!executable)
         return CUDA_ERROR_INVALID_VALUE;
     graph_drop_nodes(&executable->graph);

@@ -54,10 +54,22 @@ void allocation_drop(CUdeviceptr base)
 
 static void release_bytes(const struct allocation *allocation)
 {
-    if (allocation->kind == ALLOC_MANAGED)
+    if (allocation->shared)
+        state_export_drop(allocation->shared - 1);
+    else if (allocation->kind == ALLOC_MANAGED)
         state_release_managed(gpu_state, gpu_process, allocation->device, allocation->bytes);
     else
         state_release(gpu_process, allocation->device, allocation->bytes);
+}
+
+struct allocation *allocation_opened(int number, CUdeviceptr *base)
+{
+    for (uint32_t place = 1; place <= used; place++)
+        if (table[place].kind == ALLOC_OPENED && table[place].shared == number + 1) {
+            *base = (CUdeviceptr)place << ADDRESS_BITS;
+            return &table[place];
+        }
+    return NULL;
 }
 
 void free_memory_of(CUcontext context)
@@ -148,7 +160,8 @@ static CUresult free_allocation(CUdeviceptr address, bool host)
     pthread_mutex_lock(&driver_lock);
     struct allocation *found = allocation_find(address, &base);
     CUresult result = CUDA_SUCCESS;
-    if (!found || base != address || found->kind == ALLOC_RESERVATION || (found->kind == ALLOC_HOST) != host) {
+    if (!found || base != address || found->kind == ALLOC_RESERVATION || found->kind == ALLOC_OPENED ||
+        (found->kind == ALLOC_HOST) != host) {
         result = CUDA_ERROR_INVALID_VALUE;
     } else if (found->kind == ALLOC_GRAPH) {
         if (found->graph_live)
@@ -253,7 +266,7 @@ EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute
     } else {
         switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            *(CUcontext *)value = found->context;
+            *(CUcontext *)value = found->kind == ALLOC_POOL ? NULL : found->context; /* a pool is of no context */
             break;
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             *(unsigned *)value = found->kind == ALLOC_HOST ? 1 : 2;

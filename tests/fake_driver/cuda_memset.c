@@ -3,24 +3,33 @@
 /* What a device sets in a nanosecond. */
 enum { BYTES_PER_NS = 1 << 10 };
 
-static CUresult set(struct CUstream_st *stream, CUdeviceptr address, uint64_t pitch, uint64_t width, uint64_t height)
+CUresult memset_duration(CUdeviceptr address, uint64_t pitch, uint64_t width, uint64_t height, uint64_t *duration_ns)
 {
     CUdeviceptr base;
-    if (!stream)
-        return no_stream();
-    if (!width || !height)
-        return CUDA_SUCCESS;
     pthread_mutex_lock(&driver_lock);
     const struct allocation *found = allocation_find(address, &base);
     bool inside = found && (height - 1) * pitch + width <= found->bytes - (address - base);
     pthread_mutex_unlock(&driver_lock);
     if (!inside || (height > 1 && pitch < width))
         return CUDA_ERROR_INVALID_VALUE;
-    uint64_t duration_ns = (width * height + BYTES_PER_NS - 1) / BYTES_PER_NS;
+    *duration_ns = (width * height + BYTES_PER_NS - 1) / BYTES_PER_NS;
+    return CUDA_SUCCESS;
+}
+
+static CUresult set(struct CUstream_st *stream, CUdeviceptr address, uint64_t pitch, uint64_t width, uint64_t height)
+{
+    uint64_t duration_ns;
+    if (!stream)
+        return no_stream();
+    if (!width || !height)
+        return CUDA_SUCCESS;
+    CUresult result = memset_duration(address, pitch, width, height, &duration_ns);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (captures_ongoing) {
         if (stream->capture)
-            return capture_memset(stream, duration_ns);
-        CUresult result = capture_forbids_stream(stream);
+            return capture_memset(stream, address, duration_ns);
+        result = capture_forbids_stream(stream);
         if (result != CUDA_SUCCESS)
             return result;
     }

@@ -203,6 +203,8 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *proper
 /* A pool with memory in use goes when the last of it is freed. */
 EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!pool || pool->is_default)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver_lock);
@@ -216,6 +218,8 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 
 EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver_lock);
@@ -226,6 +230,8 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
 
 EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!pool || !value)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_SUCCESS;

@@ -11,8 +11,23 @@ EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
     CUstream made = calloc(1, sizeof *made);
     made->context = context;
     made->non_blocking = flags & 1;
+    pthread_mutex_lock(&driver_lock);
+    made->next = context->streams;
+    context->streams = made;
+    pthread_mutex_unlock(&driver_lock);
     *stream = made;
     return CUDA_SUCCESS;
+}
+
+/* Those that are captured are never freed: their captures name them. */
+void free_streams_of(CUcontext context)
+{
+    for (struct CUstream_st *stream = context->streams, *next; stream; stream = next) {
+        next = stream->next;
+        if (!stream->capture)
+            free(stream);
+    }
+    context->streams = NULL;
 }
 
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority)
@@ -23,10 +38,19 @@ EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int
 
 EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    pthread_mutex_lock(&driver_lock);
+    for (struct CUstream_st **at = &stream->context->streams; *at; at = &(*at)->next)
+        if (*at == stream) {
+            *at = stream->next;
+            break;
+        }
+    pthread_mutex_unlock(&driver_lock);
     free(stream);
     return CUDA_SUCCESS;
 }
@@ -83,6 +107,21 @@ static CUresult wait_event(struct CUstream_st *stream, CUevent event)
     return CUDA_SUCCESS;
 }
 
+/* This driver does not go on before the function has run. */
+static CUresult call(struct CUstream_st *stream, CUhostFn function, void *data)
+{
+    if (!function || stream->capture)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = synchronize(stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    in_host_function = true;
+    function(data);
+    in_host_function = false;
+    return CUDA_SUCCESS;
+}
+
+EXPORT_ON_STREAM(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data), stream, call(on, function, data))
 EXPORT_ON_STREAM(cuStreamGetCtx, (CUstream stream, CUcontext *context), stream, context_of(on, context))
 EXPORT_ON_STREAM(cuStreamSynchronize, (CUstream stream), stream, synchronize(on))
 EXPORT_ON_STREAM(cuStreamQuery, (CUstream stream), stream, query(on))

@@ -124,6 +124,8 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, 
 
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     pthread_mutex_lock(&driver_lock);
     struct physical *physical = physical_of(handle);
     bool held = physical && physical->handles;
@@ -137,6 +139,8 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 
 EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver_lock);
     struct physical *physical = physical_mapped_at((CUdeviceptr)address, 1);
@@ -163,6 +167,8 @@ EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop
 EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                          uint64_t flags)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     CUdeviceptr base;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&driver_lock);
@@ -187,6 +193,8 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmem
 /* Whole mappings only: the range ends where mappings end. */
 EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     uint64_t whole = 0;
     pthread_mutex_lock(&driver_lock);
     for (const struct mapping *at = mappings; at; at = at->next)
@@ -222,6 +230,8 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAcc
 EXPORT CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                              CUmemAllocationHandleType type, uint64_t flags)
 {
+    if (driver_status() != CUDA_SUCCESS)
+        return driver_status();
     if (flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_ERROR_INVALID_VALUE;

@@ -37,6 +37,7 @@ struct CUstream_st {
     struct capture *capture;
     uint64_t finish;           /* in its device's time */
     uint64_t not_before;       /* likewise: what it waits for on other devices */
+    struct CUstream_st *next;  /* of the context's */
 };
 
 struct CUevent_st {
@@ -55,7 +56,7 @@ struct CUctx_st {
     bool alive, is_green;
     size_t limits[LIMITS];
     _Atomic uint64_t finish; /* of the last work of all its streams */
-    struct CUstream_st legacy;
+    struct CUstream_st legacy, *streams;
     struct CUctx_st *next;
 };
 
@@ -63,7 +64,7 @@ struct CUfunc_st {
     uint64_t duration_ns;
 };
 
-enum allocation_kind { ALLOC_NONE, ALLOC_LINEAR, ALLOC_MANAGED, ALLOC_HOST, ALLOC_RESERVATION, ALLOC_POOL, ALLOC_GRAPH };
+enum allocation_kind { ALLOC_NONE, ALLOC_LINEAR, ALLOC_MANAGED, ALLOC_HOST, ALLOC_RESERVATION, ALLOC_POOL, ALLOC_GRAPH, ALLOC_OPENED };
 
 struct allocation {
     enum allocation_kind kind;
@@ -72,6 +73,8 @@ struct allocation {
     CUcontext context;
     CUmemoryPool pool;
     bool graph_live;
+    int shared;       /* one more than the number of memory that others may have by a handle; 0: it is this process's */
+    unsigned opens;   /* of another process's */
     uint32_t next_free;
 };
 
@@ -79,6 +82,7 @@ struct allocation {
 extern struct state *gpu_state;
 extern struct process *gpu_process;
 extern pthread_mutex_t driver_lock; /* all of the process's own structures */
+extern __thread bool in_host_function;
 CUresult driver_status(void);
 CUresult device_of(CUdevice ordinal, unsigned *device);
 /* NOT_ON_A_DEVICE: the memory is the host's. */
@@ -92,12 +96,16 @@ CUresult context_status(CUcontext *context); /* the current one; an error where 
 struct CUstream_st *stream_of(CUstream stream, bool per_thread);
 CUresult no_stream(void);
 
+/* cuda_stream.c; under driver_lock. The next stream may be at the same address, as with the driver. */
+void free_streams_of(CUcontext context);
+
 /* cuda_memory.c */
 CUresult reserve_bytes(unsigned device, uint64_t bytes);
 /* Both under driver_lock. */
 CUresult allocation_add(CUdeviceptr *address, struct allocation allocation);
 struct allocation *allocation_find(CUdeviceptr address, CUdeviceptr *base);
 void allocation_drop(CUdeviceptr base);
+struct allocation *allocation_opened(int number, CUdeviceptr *base);
 void free_memory_of(CUcontext context);
 void free_arrays_of(CUcontext context);
 
@@ -115,7 +123,7 @@ CUresult capture_forbids(void);
 CUresult capture_forbids_context(CUcontext context);
 CUresult capture_forbids_stream(struct CUstream_st *stream);
 CUresult capture_function(struct CUstream_st *stream, CUfunction function);
-CUresult capture_memset(struct CUstream_st *stream, uint64_t duration_ns);
+CUresult capture_memset(struct CUstream_st *stream, CUdeviceptr address, uint64_t duration_ns);
 CUresult capture_graph(struct CUstream_st *stream, CUgraphExec executable);
 CUresult capture_alloc(struct CUstream_st *stream, CUdeviceptr *address, uint64_t bytes);
 CUresult capture_free(struct CUstream_st *stream, CUdeviceptr address);
@@ -124,11 +132,14 @@ CUresult capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
 
 /* cuda_graph.c; the first four under driver_lock. */
 CUresult graph_add_duration(CUgraph graph, CUgraphNode *node, CUgraphNodeType type, uint64_t duration_ns,
-                            CUcontext context);
+                            CUcontext context, CUdeviceptr address);
 CUresult graph_add_alloc(CUgraph graph, CUgraphNode *node, unsigned device, uint64_t bytes, CUdeviceptr *address);
 CUresult graph_add_free(CUgraph graph, CUgraphNode *node, CUdeviceptr address);
 void graph_release_bytes(unsigned device, uint64_t bytes);
 uint64_t graph_duration(CUgraphExec executable);
+
+/* cuda_memset.c; how long it takes, or an error. */
+CUresult memset_duration(CUdeviceptr address, uint64_t pitch, uint64_t width, uint64_t height, uint64_t *duration_ns);
 
 /* cuda_launch.c */
 CUresult enqueue(struct CUstream_st *stream, uint64_t duration_ns);

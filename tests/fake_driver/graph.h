@@ -5,8 +5,8 @@ struct CUgraphNode_st {
     CUgraphNodeType type;
     uint64_t duration_ns, bytes;
     unsigned device;
-    CUcontext context; /* of a kernel; NULL: the stream's of the launch */
-    CUdeviceptr address;
+    CUcontext context; /* of a kernel or memset; NULL: the stream's of the launch */
+    CUdeviceptr address; /* of memory nodes, and of a memset's first byte */
     CUgraph child;
     struct CUgraphNode_st *next;
 };

@@ -119,6 +119,8 @@ void state_release_managed(struct state *state, struct process *process, unsigne
 int state_export(struct state *state, struct process *process, unsigned device, uint64_t bytes);
 /* Returns a new descriptor of it, or -1. */
 int state_export_open(int number);
+/* Whether there is memory of this number, which this process has from now on as well. */
+bool state_import_number(struct state *state, int number);
 /* Returns the number of the memory behind a descriptor, which this process has from now on as well, or -1. */
 int state_import(struct state *state, int file);
 void state_export_drop(int number);

@@ -63,6 +63,16 @@ int state_export_open(int number)
     return -1;
 }
 
+bool state_import_number(struct state *state, int number)
+{
+    state_lock();
+    bool there = number >= 0 && number < MAX_EXPORTS && state->exports[number].used;
+    if (there)
+        hold(number);
+    state_unlock();
+    return there;
+}
+
 int state_import(struct state *state, int file)
 {
     struct stat ours, theirs;
@@ -70,13 +80,8 @@ int state_import(struct state *state, int file)
     if (syscall(SYS_fstat, state_descriptor, &ours) != 0 || syscall(SYS_fstat, file, &theirs) != 0 ||
         ours.st_ino != theirs.st_ino)
         return -1;
-    off_t number = lseek(file, 0, SEEK_CUR);
-    state_lock();
-    bool there = number >= 0 && number < MAX_EXPORTS && state->exports[number].used;
-    if (there)
-        hold((int)number);
-    state_unlock();
-    return there ? (int)number : -1;
+    int number = (int)lseek(file, 0, SEEK_CUR);
+    return state_import_number(state, number) ? number : -1;
 }
 
 void state_export_drop(int number)

@@ -6,7 +6,9 @@
                                                  many of them were spoiled. The WAYs 0 to 2 are modes; others: begin_capture
    launch_client DEVICE contexts KERNEL MS       launches in two contexts by turns
    launch_client DEVICE elsewhere WAY KERNEL MS  launches while the context of the next device is current; by `nodes` a
-                                                 graph whose kernels are of DEVICE, into a stream of the next
+                                                 graph whose kernels are of DEVICE, into a stream of the next; by
+                                                 `memsets`, of memory of DEVICE, its pool or the next, a graph whose
+                                                 memsets are of DEVICE
    launch_client DEVICE leave KERNEL             ends with launches that are not waited for */
 #include "abi/cuda.h"
 
@@ -174,13 +176,22 @@ static void elsewhere(const char *way, int device, double ms)
     CUgraphNode node;
     CUDA_KERNEL_NODE_PARAMS parameters = {.func = function, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
                                           .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+    CUDA_MEMSET_NODE_PARAMS memset = {.dst = buffer, .elementSize = 1, .width = BUFFER_BYTES, .height = 1};
     MUST(cuCtxGetCurrent(&parameters.ctx));
+    if (strcmp(way, "memsets_of_pool") == 0)
+        MUST(cuMemAllocAsync(&memset.dst, BUFFER_BYTES, NULL));
     MUST(cuDevicePrimaryCtxRetain(&other, device + 1));
     MUST(cuCtxSetCurrent(other));
-    if (strcmp(way, "nodes") == 0) {
+    if (strcmp(way, "memsets_of_next") == 0)
+        MUST(cuMemAlloc_v2(&memset.dst, BUFFER_BYTES));
+    bool memsets = strncmp(way, "memsets", 7) == 0;
+    if (memsets || strcmp(way, "nodes") == 0) {
         MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         MUST(cuGraphCreate(&graph, 0));
-        MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &parameters));
+        for (int i = 0; i < 8 && memsets; i++)
+            MUST(cuGraphAddMemsetNode(&node, graph, NULL, 0, &memset, parameters.ctx));
+        if (!memsets)
+            MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &parameters));
         MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
         way = "graph";
     }

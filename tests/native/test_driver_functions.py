@@ -80,7 +80,7 @@ WITHOUT_HOOK = {
     """,
     "is memory of another process or library, whose owner pays": """
         cuDestroyExternalMemory cuGraphicsMapResources cuGraphicsResourceSetMapFlags cuGraphicsUnmapResources
-        cuGraphicsUnregisterResource cuImportExternalMemory cuIpcCloseMemHandle cuIpcOpenMemHandle
+        cuGraphicsUnregisterResource cuImportExternalMemory
         cuMemPoolExportPointer cuMemPoolExportToShareableHandle cuMemPoolImportFromShareableHandle
         cuMemPoolImportPointer cuCtxAttach
     """,

@@ -16,6 +16,8 @@ CALLS = {
     "cuGreenCtxDestroy": "green",
     "cuMemAlloc_v2": "byref(c_uint64()), c_size_t(2 * MIB)",
     "cuMemFree_v2": "address",
+    "cuIpcGetMemHandle": "byref((c_uint64 * 8)()), address",
+    "cuIpcCloseMemHandle": "address",
     "cuMemAllocAsync": "byref(c_uint64()), c_size_t(2 * MIB), None",
     "cuMemFreeAsync": "of_pool, None",
     "cuMemPoolCreate": "byref(c_void_p()), byref(PoolProps(type=1, location=Location(1, 0)))",
@@ -111,13 +113,18 @@ def test_a_child_may_use_the_gpu_even_if_its_parents_threads_were_about_to(
     fake_driver: FakeDriver, container: Container
 ) -> None:
     script = f"""{SCRIPT}
+made = c_void_p()
 def run():
-    context()
+    used = context()
     use()
     ok(cuda.cuMemFreeAsync(of_pool, None))
     ok(cuda.cuMemPoolDestroy(pool))
+    ok(cuda.cuIpcGetMemHandle(byref((c_uint64 * 8)()), address))
     ok(cuda.cuMemFree_v2(address))
     ok(cuda.cuGreenCtxDestroy(green))
+    ok(cuda.cuCtxCreate_v2(byref(made), 0, 0))
+    ok(cuda.cuCtxDestroy_v2(made))
+    ok(cuda.cuCtxSetCurrent(used))
     ok(cuda.cuStreamBeginCapture_v2(stream, 2))
     ok(cuda.cuStreamEndCapture(stream, byref(c_void_p())))
     for _ in range(2):

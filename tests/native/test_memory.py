@@ -121,6 +121,21 @@ def test_a_real_shortage_is_waited_for_where_a_killed_process_had_memory(fake_dr
     assert plain_container.client("fill", "linear", CAP - CONTEXT)["count"] == 1
 
 
+def test_a_shortage_is_waited_for_also_where_the_death_was_not_noticed_before(fake_driver, plain_container):
+    """The other process had begun by then, and the cap has room for what it asks for."""
+    fake_driver.init(1, 1536 * MIB, "--free-delay-ms", "60")
+    plain_container.start()
+    with fake_driver.start(
+        "context()\ntell(0)\nsys.stdin.readline()\ntell(refused(768 * MIB))", plain_container.libraries
+    ) as other:
+        other.stdout.readline()
+        holder = plain_container.popen("hold", 512 * MIB)
+        assert holder.stdout.readline() == '{"error": 0}\n'
+        holder.kill()
+        holder.communicate()
+        assert other.communicate("\n")[0] == "0\n"
+
+
 @pytest.mark.parametrize(("died_on", "waited_ms"), [(0, [1023, 511, 0]), (1, [0, 0, 0])])
 def test_a_shortage_is_waited_for_up_to_a_second_each_and_not_long_after_a_death(
     fake_driver, plain_container, clock, died_on, waited_ms
@@ -162,6 +177,11 @@ def test_rows_are_charged_as_far_apart_as_the_driver_lays_them(fake_driver, plai
             found.append((before - free_and_total()[0]) // MIB)
             ok(cuda.cuMemFree_v2(address))
         tell([found, take(16, 1000), before == free_and_total()[0], take(4, 1000), take(8, 1000)])
+        ok(cuda.cuMemFree_v2(address))
+        for allocate_rows, whole in ((cuda.cuMemAllocPitch_v2, c_size_t), (cuda.cuMemAllocPitch, c_uint)):
+            made = byref(c_uint64())
+            ok(allocate_rows(made, byref(c_size_t()), whole(512), whole(before // 512), 4))
+            ok(cuda.cuMemFree_v2(made._obj))
     """
     found, *more = fake_driver.run(script, plain_container.libraries)
     assert found == [64, 32, 128]

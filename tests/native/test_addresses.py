@@ -1,0 +1,45 @@
+"""What the driver gives an address again is something else: what was known of the old one holds no longer."""
+
+import textwrap
+
+import pytest
+
+NOT_PERMITTED = 800
+# Ways to end a context of the second GPU, and what makes it, with `made` current.
+CREATED = "ok(cuda.cuCtxCreate_v2(byref(made), 0, 1))"
+ENDS = {
+    "cuCtxDestroy(made)": CREATED,
+    "cuCtxDestroy_v2(made)": CREATED,
+    "cuCtxDetach(made)": CREATED,
+    **{f"cuDevicePrimaryCtx{how}(1)": "made = context(1)" for how in ("Release", "Release_v2", "Reset", "Reset_v2")},
+    "cuGreenCtxDestroy(green)": """
+        ok(cuda.cuGreenCtxCreate(byref(green), None, 1, 1))
+        ok(cuda.cuCtxFromGreenCtx(byref(made), green))
+        ok(cuda.cuCtxSetCurrent(made))
+    """,
+    "cuStreamDestroy(stream)": CREATED,
+    "cuStreamDestroy_v2(stream)": CREATED,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_stream_at_the_address_of_one_that_ended_is_of_its_own_gpu(containers, fake_driver, end):
+    """Streams end with their context. The first GPU is limited, and cannot be used without its lease."""
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500})
+    (container.home / "state/lease" / uuid).unlink()
+    begin = """
+        green, made = c_void_p(), c_void_p()
+        run_first = context(0) and kernel("noop")
+    """
+    then = f"""
+        run_second, stream = kernel("noop"), new_stream()
+        ok(launch(run_second, stream))
+        was = stream.value
+        ok(cuda.{end})
+        context(0)
+        stream = new_stream()
+        tell([stream.value == was, launch(run_first, stream)])
+    """
+    status, told, errors = container.python("\n".join(textwrap.dedent(part) for part in (begin, ENDS[end], then)))
+    assert (status, told) == (0, f"[true, {NOT_PERMITTED}]\n"), errors

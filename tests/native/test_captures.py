@@ -1,0 +1,143 @@
+"""Captures and waits of ours: neither spoils the other, and what is not captured takes its turn as ever."""
+
+import json
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+NOT_PERMITTED = 800
+INVALID_VALUE = 1
+CAPTURE_IMPLICIT = 906
+HERE = Path(__file__).parent
+LAUNCHES = re.findall(
+    r"^HOOKED\((cu(?:Launch|GraphLaunch|Memset)\w*),", (HERE.parents[1] / "native/launch.def").read_text(), re.MULTILINE
+)
+OF_THREAD = [name for name in LAUNCHES if name.endswith(("ptsz", "ptds"))]
+# What each launch needs beside its function; a stream of None is a default one.
+WORDS = {
+    "cuLaunch": "run",
+    "cuLaunchGrid": "run, 1, 1",
+    "cuLaunchGridAsync": "run, 1, 1, None",
+    "cuLaunchKernel": "run, 1, 1, 1, 1, 1, 1, 0, None, None, None",
+    "cuLaunchKernelEx": "byref((c_uint * 16)(1, 1, 1, 1, 1, 1)), run, None, None",
+    "cuLaunchCooperativeKernel": "run, 1, 1, 1, 1, 1, 1, 0, None, None",
+    "cuLaunchCooperativeKernelMultiDevice": "byref((c_uint64 * 8)(run.value)), 1, 0",
+    "cuGraphLaunch": "executable, None",
+}
+
+
+def test_beside_a_captured_stream_work_on_a_threads_own_stream_takes_its_turn(containers, fake_driver):
+    """The capture of a blocking stream makes the legacy stream useless, so the driver refuses what is launched there.
+
+    CUDA says so of cuStreamIsCapturing(). Work on the per-thread stream is executed, which needs the lease.
+    """
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500})
+    (container.home / "state/lease" / uuid).unlink()
+    calls = {name: WORDS.get(name.removesuffix("_ptsz"), "") for name in LAUNCHES}
+    script = f"""
+        context()
+        run, stream, graph, node, executable, old = kernel("noop"), *(c_void_p() for _ in range(4)), c_uint()
+        wide = allocate(MIB)
+        ok(cuda.cuMemAlloc(byref(old), MIB))
+        ok(cuda.cuGraphCreate(byref(graph), 0))
+        ok(cuda.cuGraphAddEmptyNode(byref(node), graph, None, c_size_t(0)))
+        ok(cuda.cuGraphInstantiateWithFlags(byref(executable), graph, c_uint64(0)))
+        ok(cuda.cuStreamCreate(byref(stream), 0))
+        ok(cuda.cuStreamBeginCapture_v2(stream, 2))
+        def call(name, words):
+            if not name.startswith("cuMemset"):
+                return cuda[name](*eval(f"[{{words}}]", globals()))
+            size = c_size_t if "_v2" in name or "Async" in name else c_uint
+            words = [size(64), 0, size(16), size(2)] if "D2D" in name else [0, size(16)]
+            return cuda[name](wide if size is c_size_t else old, *words, *([None] if "Async" in name else []))
+        tell({{name: call(name, words) for name, words in {calls}.items()}})
+    """
+    status, told, errors = container.python(script)
+    assert status == 0, errors
+    legacy = dict.fromkeys(set(LAUNCHES) - set(OF_THREAD), CAPTURE_IMPLICIT)
+    legacy["cuLaunchCooperativeKernelMultiDevice"] = INVALID_VALUE  # which takes no default stream at all
+    assert json.loads(told) == legacy | dict.fromkeys(OF_THREAD, NOT_PERMITTED)
+    assert len(OF_THREAD) == 16
+
+
+def test_a_capture_waits_for_a_drain_that_goes_on_and_not_for_long(containers, fake_driver, clock):
+    """A wait that began before a capture could spoil it. What the GPU does may itself wait for the graph."""
+    containers[0].limit({fake_driver.uuids()[0]: "1000 1000"})
+    script = """
+        import time
+        context()
+        stream, graph, waited = new_stream(), c_void_p(), []
+        def begin(function, sleep):
+            if function:
+                ok(launch(kernel(function), stream))
+            time.sleep(sleep)
+            began = time.monotonic()
+            ok(cuda.cuStreamBeginCapture_v2(stream, 0))
+            waited.append(round(1000 * (time.monotonic() - began)))
+            ok(cuda.cuStreamEndCapture(stream, byref(graph)))
+        begin("spin_us_50000", 0.01)
+        begin(None, 0.1)
+        begin("spin_us_500000", 0.01)
+        begin(None, 1)
+        tell(waited)
+    """
+    command, environment = fake_driver.command(script, containers[0].libraries)
+    waited = json.loads(clock.output(clock.start(command, environment, cwd=containers[0].home)))
+    assert waited == pytest.approx([40, 0, 250, 0], abs=2)
+
+
+# Contexts that end, in each of which `used` is current; and how.
+ENDS = {
+    "cuCtxDestroy(used)": "ok(cuda.cuCtxCreate_v2(byref(used), 0, 0))",
+    "cuCtxDestroy_v2(used)": "ok(cuda.cuCtxCreate_v2(byref(used), 0, 0))",
+    "cuCtxDetach(used)": "ok(cuda.cuCtxCreate_v2(byref(used), 0, 0))",
+    **{f"cuDevicePrimaryCtx{how}(0)": "" for how in ("Release", "Release_v2", "Reset", "Reset_v2")},
+    "cuGreenCtxDestroy(green)": """
+        ok(cuda.cuGreenCtxCreate(byref(green), None, 0, 1))
+        ok(cuda.cuCtxFromGreenCtx(byref(used), green))
+        ok(cuda.cuCtxSetCurrent(used))
+    """,
+    # The last to keep the primary context, in which the work is.
+    "cuGreenCtxDestroy(green) ": """
+        ok(cuda.cuGreenCtxCreate(byref(green), None, 0, 1))
+        ok(cuda.cuDevicePrimaryCtxRelease_v2(0))
+    """,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_context_ends_after_the_wait_for_its_work_that_goes_on(containers, fake_driver, clock, end):
+    """A stream that the driver refuses to destroy amid its capture is captured on, and until then nothing waits."""
+    uuid = fake_driver.uuids()[0]
+    for container in containers[:2]:
+        container.limit({uuid: 500})
+    other = containers[1].start(0, "work", "kernel", "spin_us_1000", 1000)
+    begin = """
+        import time
+        green, stream, graph = c_void_p(), c_void_p(), c_void_p()
+        used = context()
+    """
+    work = f"""
+        ok(cuda.cuStreamCreate(byref(stream), 1))
+        ok(cuda.cuStreamBeginCapture_v2(stream, 2))
+        assert cuda.cuStreamDestroy_v2(stream) == CAPTURE_UNSUPPORTED
+        other = c_void_p()
+        ok(cuda.cuStreamCreate(byref(other), 1))
+        for ends in (False, True):
+            ok(launch(kernel("spin_us_50000"), other))
+            time.sleep(0.01 if ends else 0.1)
+            if not ends:
+                ok(cuda.cuStreamEndCapture(stream, byref(graph)))
+                ok(cuda.cuStreamDestroy_v2(stream))
+        began = time.monotonic()
+        ok(cuda.{end.strip()})
+        tell(1000 * (time.monotonic() - began))
+    """
+    script = "\n".join(textwrap.dedent(part) for part in (begin, ENDS[end], work))
+    command, environment = fake_driver.command(script, containers[0].libraries)
+    waited = json.loads(clock.output(clock.start(command, environment, cwd=containers[0].home)))
+    assert waited == pytest.approx(40, abs=2)
+    clock.output(other)
