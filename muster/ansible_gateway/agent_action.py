@@ -6,6 +6,7 @@ it nor see it. Nor does anything of its result reach Ansible that Ansible would 
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -14,6 +15,7 @@ from ansible.plugins.action import ActionBase
 from muster.ansible_gateway.bounded_pipes import bounded_pipes
 from muster.ansible_gateway.kept_code import NOT_KEPT, by_name, with_sources
 from muster.ansible_gateway.layout import INVENTORY
+from muster.ansible_gateway.packed_modules import sources_of
 
 # A visit may bring the logs of many kernels that ended.
 _MOST_OF_A_VISIT = 256 << 20
@@ -35,7 +37,7 @@ class AgentAction(ActionBase):  # type: ignore[misc]
         with bounded_pipes(most_bytes) as allowance:
             result = self._execute_as(by_name, task_vars)
             if result.get(NOT_KEPT):
-                result = self._execute_as(with_sources, task_vars)
+                result = self._execute_as(partial(with_sources, sources_of=sources_of), task_vars)
         if allowance.is_exceeded:
             raise AnsibleActionFail(f"the agent's answer is longer than {most_bytes >> 20} MiB")
         return {**_kept(result), INVENTORY: attributes}

@@ -16,22 +16,23 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from muster.ansible_gateway.jinja_ahead import compile_ahead, know_filters_of_jinja, templates_in
+from muster.ansible_gateway.packed_modules import divide_packed, give_packed
 from muster.ansible_gateway.play_order import AWAITS, received_order
 from muster.ansible_gateway.private_files import hold
 from muster.core.values.garbage import keep_what_is_loaded
+from muster.shipped_files import ansible_root
 
 _REQUEST_TIMEOUT_S = 30.0
-# Where Ansible keeps them below its temporary directory, which is new for each playbook.
-_BUILT_MODULES = "ansiballz_cache"
+_AGENT_MODULES = ("agent_converge", "agent_report", "agent_folders")
 # The modules that Ansible loads for every playbook, and those that ours name; it keeps both.
 _ALL_OF = ("connection_loader", "shell_loader", "become_loader")
-# Ours import pydantic: each worker of each playbook would do so anew, in 0.1 s.
-_ALL_FUNCTIONS_OF = ("filter_loader", "test_loader")
+# What each worker of each visit would compile anew: the tasks of visits, and the agents' attributes.
+_PLAYBOOKS = ("converge.yml", "observe.yml", "folders.yml", "group_vars/agents.yml")
 _SOME_OF = {
     # Not ansible-runner's: when it is imported, it reads where this one playbook's events belong.
     "callback_loader": ("default", "junit", "minimal", "oneline", "tree"),
@@ -39,7 +40,7 @@ _SOME_OF = {
     "cache_loader": ("memory", "jsonfile"),
     "inventory_loader": ("host_list", "script", "auto", "yaml", "ini", "toml"),
     "lookup_loader": ("file",),
-    "action_loader": ("agent_converge", "agent_report", "agent_folders"),
+    "action_loader": _AGENT_MODULES,
 }
 
 
@@ -112,8 +113,8 @@ def _load(environment: dict[str, str]) -> None:
         for kind, names in _SOME_OF.items():
             for name in names:
                 getattr(loader, kind).get(name, class_only=True)
-        for kind in _ALL_FUNCTIONS_OF:
-            list(getattr(loader, kind).all())
+        know_filters_of_jinja()
+        compile_ahead(templates_in(ansible_root() / "playbooks" / name for name in _PLAYBOOKS))
     finally:
         os.environ.clear()
         os.environ.update(own)
@@ -162,14 +163,15 @@ def _run_playbook(arguments: list[str]) -> int:
     awaits = os.environ.pop(AWAITS, "")
     try:
         if awaits:
-            _wait_for_order(Path(awaits), lambda: _share_built_modules(of_server, own))
+            _wait_for_order(Path(awaits), lambda: give_packed(of_server, own))
         else:
-            _share_built_modules(of_server, own)
+            give_packed(of_server, own)
         PlaybookCLI.cli_executor(["ansible-playbook", *arguments])
     except SystemExit as end:
         return int(end.code or 0)
     finally:
-        _share_built_modules(own, of_server)
+        divide_packed(own, _AGENT_MODULES)
+        give_packed(own, of_server)
         shutil.rmtree(own, ignore_errors=True)
     return 0
 
@@ -196,20 +198,6 @@ def _wait_for_order(fifo: Path, then: Callable[[], None]) -> None:
             return batches
 
     playbook.PlaybookExecutor = WaitingExecutor
-
-
-def _share_built_modules(source: Path, target: Path) -> None:
-    """Give one temporary directory the modules that Ansible has packed in another, each with all that it imports.
-
-    Packing takes 0.2 s of CPU. A file is linked when it is whole: Ansible renames it to a name without an ending.
-    """
-    # The server may end at any time, and takes its directory with it.
-    with suppress(OSError):
-        (target / _BUILT_MODULES).mkdir(exist_ok=True)
-        for built in (source / _BUILT_MODULES).iterdir():
-            if not built.name.endswith((".lock", "-part")):
-                with suppress(FileExistsError):
-                    (target / _BUILT_MODULES / built.name).hardlink_to(built)
 
 
 if __name__ == "__main__":

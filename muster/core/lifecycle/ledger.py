@@ -18,7 +18,7 @@ from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 
 PAUSE_AFTER_FAILURE_S = 5.0
-_LIVE = frozenset({SessionState.PREPARING, SessionState.RUNNING})
+LIVE = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ class Ledger:
         known = self.deaths.get(agent_id, frozenset())
         return replace(self, deaths={**self.deaths, agent_id: known | {session_id}})
 
-    def observing_deaths(self, snapshot: Snapshot) -> "Ledger":
-        """Return the ledger with agents to be observed for deaths of which no answer has told."""
-        free = self.deaths.keys() - self.visits.in_flight
+    def observing_deaths(self, snapshot: Snapshot, agent_ids: Iterable[str]) -> "Ledger":
+        """Return the ledger with those of the agents to be observed that no answer has told the deaths of."""
+        free = self.deaths.keys() & set(agent_ids) - self.visits.in_flight
         if not free:
             return self
-        live = {session.id for session in snapshot.placed if session.state in _LIVE}
+        live = {session.id for session in snapshot.placed if session.state in LIVE}
         unseen = [agent_id for agent_id in free if self.deaths[agent_id] & live]
         later = {agent_id: ids for agent_id, ids in self.deaths.items() if agent_id not in free}
         return replace(self, deaths=later).observing(unseen)

@@ -8,9 +8,9 @@ from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.conclusions import conclude
-from muster.core.lifecycle.ledger import Ledger, TurnRules
+from muster.core.lifecycle.ledger import LIVE, Ledger, TurnRules
 from muster.core.lifecycle.pulls import ImagePull
-from muster.core.lifecycle.touch import kept_for_gangs, leftovers, touches
+from muster.core.lifecycle.touch import Touched, kept_for_gangs, leftovers, touches
 from muster.core.lifecycle.transitions import Event
 from muster.core.lifecycle.verdicts import agents_by_the_clock, records_by_the_clock
 from muster.core.model.plan import Plan, Waits
@@ -99,8 +99,26 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
     observations, ledger = _observations(snapshot, ledger)
     convergences, ledger = _convergences(snapshot, ledger)
     # Now, since an agent that is visited anyway tells of deaths in its answer.
-    of_deaths, ledger = _due_observations(snapshot, ledger.observing_deaths(snapshot))
+    of_deaths, ledger = _due_observations(snapshot, ledger.observing_deaths(snapshot, ledger.deaths))
     return Turn((*events, *pull_events), ledger, snapshot, (*observations, *convergences, *of_deaths), pulls, waits)
+
+
+def turn_of_deaths(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> Turn:
+    """Return what may begin for deaths before anything is decided: observations of agents with nothing else to do.
+
+    A decision may go over a long queue, and from these deaths nothing follows until their agents have reported. All
+    others are left to the next turn, whose visits tell of them. `snapshot` is what the last turn left, at this time.
+    """
+    snapshot = ledger.with_slow(snapshot, rules)
+    known = {agent.id for agent in snapshot.agents} - ledger.visits.in_flight
+    live = {session.id for session in snapshot.placed if session.state in LIVE}
+    plain = {agent_id for agent_id in ledger.deaths.keys() & known if ledger.deaths[agent_id] <= live}
+    if plain:
+        plain -= _touched(snapshot, ledger).agents
+    if not plain or ledger.pauses(snapshot.now):
+        return Turn((), ledger, snapshot)
+    observations, ledger = _due_observations(snapshot, ledger.observing_deaths(snapshot, plain))
+    return Turn((), ledger, snapshot, tuple(observations))
 
 
 def _pulls(snapshot: Snapshot, ledger: Ledger) -> tuple[tuple[Event, ...], tuple[ImagePull, ...]]:
@@ -151,24 +169,28 @@ def _due_observations(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], 
 def _convergences(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledger]:
     if len(ledger.visits.prompt(PROMPT_S, snapshot.now)) >= _MOST_PROMPT_VISITS:
         return [], ledger
-    agents = {agent.id: agent for agent in snapshot.agents}
-    in_flight = ledger.visits.in_flight
-    touched = touches(
-        snapshot,
-        free={a.id for a in snapshot.agents if a.state is AgentState.ALIVE and a.id not in in_flight},
-        launchable=_launchable(snapshot, ledger, agents),
-        done_by={session.id: ledger.outcomes_of(session).keys() for session in snapshot.placed},
-        unclear=ledger.unclear,
-        resisting={a.id for a in snapshot.agents if leftovers(a, snapshot) <= ledger.tried_on(a.id)},
-    )
+    touched = _touched(snapshot, ledger)
     if not touched.agents:
         return [], ledger
+    agents = {agent.id: agent for agent in snapshot.agents}
     visited = tuple(agents[agent_id] for agent_id in sorted(touched.agents))
     tried = {agent.id: leftovers(agent, snapshot) for agent in visited}
     opened = ledger.visits.opened(touched.agents, snapshot.now)
     keeper = snapshot.overlay_keeper
     visit = Convergence(opened.last_number, visited, touched.launches, keeper.id if keeper else None)
     return [visit], replace(ledger, visits=opened, leftovers_tried={**ledger.leftovers_tried, **tried})
+
+
+def _touched(snapshot: Snapshot, ledger: Ledger) -> Touched:
+    in_flight = ledger.visits.in_flight
+    return touches(
+        snapshot,
+        free={a.id for a in snapshot.agents if a.state is AgentState.ALIVE and a.id not in in_flight},
+        launchable=_launchable(snapshot, ledger, {agent.id: agent for agent in snapshot.agents}),
+        done_by={session.id: ledger.outcomes_of(session).keys() for session in snapshot.placed},
+        unclear=ledger.unclear,
+        resisting={a.id for a in snapshot.agents if leftovers(a, snapshot) <= ledger.tried_on(a.id)},
+    )
 
 
 def _launchable(snapshot: Snapshot, ledger: Ledger, agents: Mapping[str, Agent]) -> set[str]:

@@ -54,7 +54,13 @@ class Snapshot:
 
     def under(self, policy: SchedulingPolicy, usage: Mapping[str, float]) -> "Snapshot":
         """Return the snapshot under a policy, with what users have used; what is known of its sessions is kept."""
-        other = replace(self, policy=policy, usage=usage)
+        return self._knowing_its_sessions(replace(self, policy=policy, usage=usage))
+
+    def at(self, now: float) -> "Snapshot":
+        """Return the snapshot at another time; what is known of its sessions is kept."""
+        return self._knowing_its_sessions(replace(self, now=now))
+
+    def _knowing_its_sessions(self, other: "Snapshot") -> "Snapshot":
         for name in ("pending", "placed", "holding"):
             # A long queue is gone through only once.
             if name in self.__dict__:

@@ -135,9 +135,7 @@ class QueueLoop:
             match message:
                 case Nudge.AGENTS:
                     self._observe_all()
-                case KernelDied():
-                    self._worker.note_death(message.agent_id, message.session_id)
-                case Nudge():
+                case KernelDied() | Nudge():
                     continue
                 case _:
                     facts.append(message)
@@ -152,17 +150,27 @@ class QueueLoop:
     def _awaited(self, timeout_s: float) -> list[Fact | Nudge | KernelDied]:
         """Return what has come within that time, as soon as a decision can follow from it.
 
-        Nothing follows from deaths on an agent in flight before its answer is here; many short jobs die meanwhile.
+        Nothing follows from deaths before their agents have answered; many short jobs die meanwhile. So an agent that
+        is not in flight is observed at once, and not after a decision on a queue that may be long.
         """
         deadline = time.monotonic() + timeout_s
         messages: list[Fact | Nudge | KernelDied] = []
         while new := self._received(deadline - time.monotonic()):
             messages += new
-            in_flight = self._worker.ledger.visits.in_flight
-            can_wait = all(isinstance(message, KernelDied) and message.agent_id in in_flight for message in new)
-            if not can_wait or time.monotonic() > deadline:
+            deaths = [message for message in new if isinstance(message, KernelDied)]
+            for death in deaths:
+                self._worker.note_death(death.agent_id, death.session_id)
+            if len(deaths) < len(new) or not self._is_waiting_for_agents_of(deaths) or time.monotonic() > deadline:
                 break
         return messages
+
+    def _is_waiting_for_agents_of(self, deaths: list[KernelDied]) -> bool:
+        """Observe agents where kernels died; return whether answers of all of them are to come."""
+        agents = {death.agent_id for death in deaths}
+        if not agents <= self._worker.ledger.visits.in_flight:
+            self._lock.check()
+            self._worker.observe_deaths()
+        return agents <= self._worker.ledger.visits.in_flight
 
     def _received(self, timeout_s: float) -> list[Fact | Nudge | KernelDied]:
         messages: list[Fact | Nudge | KernelDied] = []

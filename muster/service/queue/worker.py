@@ -20,7 +20,7 @@ from muster.core.lifecycle.last_words import Spools, gone_with_usage, unfetched_
 from muster.core.lifecycle.launch_usage import LaunchUsage
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event
-from muster.core.lifecycle.turn import Convergence, Observation, Turn, turn
+from muster.core.lifecycle.turn import Convergence, Observation, Turn, turn, turn_of_deaths
 from muster.core.model.plan import Plan, Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -117,6 +117,12 @@ class QueueWorker:
     def note_death(self, agent_id: str, session_id: str) -> None:
         """Observe the agent, unless an answer tells first that a kernel of this session has ended."""
         self.ledger = self.ledger.with_death(agent_id, session_id)
+
+    def observe_deaths(self) -> None:
+        """Begin to observe agents where kernels died, and from which no decision needs anything else."""
+        begun = turn_of_deaths(self.snapshot.at(self._shell.clock()), self.ledger, self._shell.rules)
+        self.ledger = begun.ledger
+        self._begin(begun)
 
     def observe_all(self) -> None:
         """Observe all agents, and try again what has failed or resisted."""

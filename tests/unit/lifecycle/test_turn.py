@@ -10,9 +10,10 @@ from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, applied_to
 from muster.core.lifecycle.facts import PullOver, VisitOver
 from muster.core.lifecycle.interpretation import Interpretation, interpret
+from muster.core.lifecycle.ledger import Ledger
 from muster.core.lifecycle.open_visits import step_of
 from muster.core.lifecycle.transitions import TRANSITIONS
-from muster.core.lifecycle.turn import Convergence, Observation
+from muster.core.lifecycle.turn import Convergence, Observation, turn_of_deaths
 from muster.core.model.session import LaunchStep, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.properties import examples
@@ -189,3 +190,36 @@ def test_an_agent_that_is_visited_anyway_is_not_observed_for_a_death_first():
     *_, (_, _, decided) = world.past
     assert [type(visit) for visit in decided.visits] == [Convergence, Observation]
     assert world.ledger.deaths == {"a1": {one.id}}
+
+
+def test_an_agent_where_a_kernel_died_is_observed_before_anything_is_decided():
+    agents = (make_agent("a1", cpus=4), make_agent("a2", cpus=2))
+    one, two = (placed_on(make_session(number, cpu=2), f"a{number}") for number in (1, 2))
+    world = World(Snapshot(agents, (one, two), NOW)).settled()
+    later = world.snapshot.at(NOW + 10)
+    begun = turn_of_deaths(later, world.ledger.with_death("a2", two.id), RULES)
+    (look,) = begun.visits
+    assert (look.agent_ids, begun.ledger.visits.find(look.visit).since) == (("a2",), NOW + 10)
+    assert begun.ledger.visits.in_flight == {"a2"}
+    assert (begun.events, begun.pulls, begun.ledger.deaths) == ((), (), {})
+
+
+def test_a_death_on_an_agent_with_other_work_to_do_is_left_to_the_turn():
+    one, two = (placed_on(make_session(number, cpu=1), "a1") for number in (1, 2))
+    ending = replace(two, state=SessionState.TERMINATING)
+    ledger = Ledger().with_death("a1", one.id)
+    begun = turn_of_deaths(Snapshot((make_agent("a1", cpus=4),), (one, ending), NOW), ledger, RULES)
+    assert (begun.visits, begun.ledger) == ((), ledger)
+
+
+def test_a_death_of_a_session_that_the_last_turn_did_not_know_is_left_to_the_next():
+    ledger = Ledger().with_death("a1", "a session that is new")
+    begun = turn_of_deaths(Snapshot((make_agent("a1"),), (), NOW), ledger, RULES)
+    assert (begun.visits, begun.ledger) == ((), ledger)
+
+
+def test_no_agent_is_observed_for_a_death_in_the_pause_after_a_failed_run():
+    one = placed_on(make_session(1), "a1")
+    ledger = replace(Ledger().with_death("a1", one.id), paused_until=NOW + 1)
+    begun = turn_of_deaths(Snapshot((make_agent("a1"),), (one,), NOW), ledger, RULES)
+    assert (begun.visits, begun.ledger) == ((), ledger)

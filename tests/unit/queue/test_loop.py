@@ -173,6 +173,18 @@ def test_a_kernel_that_died_has_its_agent_observed_and_no_other(node, lock, agen
         assert node.gateway.observations[-1] == ["a1"]
 
 
+def test_the_end_of_a_kernel_is_recorded_before_the_queue_is_decided_on(node, lock, agents, monkeypatch):
+    session = node.submit(command="true")
+    loop = QueueLoop(Settings(), node.shell, lock)
+    loop.run_until_idle()
+    assert node.state(session) is S.RUNNING
+    monkeypatch.setattr(loop._worker, "decide", lambda: pytest.fail("the queue is decided on"))
+    agents[0].containers[session.id].end(0)
+    loop.send(KernelDied("a1", session.id))
+    loop._take(300)
+    assert node.state(session) is S.TERMINATING
+
+
 def test_a_death_that_the_answer_of_a_visit_tells_of_makes_no_other_visit(node, lock, agents):
     released = agents[0].was_released
 
