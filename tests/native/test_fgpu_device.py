@@ -58,8 +58,9 @@ def test_all_checks_that_need_only_the_driver_run_without_a_compiler(fake_driver
     assert [results[name]["allocated_mib"] for name in ("exports", "pools")] == [1792, 1792]
     assert (results["contexts"]["contexts"], results["contexts"]["nvml_mib"]) == (8, 2048)
     assert results["view"]["v1"] == results["view"]["v2"] == 2048 * MIB
-    assert 0 < results["time"]["share_of_0.1"] < results["time"]["share_of_0.5"] < 1
-    assert 0 < results["classes"]["limit_of_0.5"] < results["classes"]["guaranteed_beside_best_effort"]
+    # By the machine's clock here, so that other programs change them; the tests below judge them by a virtual one.
+    assert min(results["time"]["share_of_0.1"], results["time"]["share_of_0.5"]) > 0
+    assert min(results["classes"]["limit_of_0.5"], results["classes"]["guaranteed_beside_best_effort"]) > 0
     assert results["cost"]["launch_us_capped"] > 0
 
 
