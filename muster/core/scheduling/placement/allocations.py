@@ -36,25 +36,26 @@ class Allocations:
     def _new(self, keys: Sequence[tuple[int, ...]]) -> list[Allocation]:
         known, head = self._hardware.gpus, columns.FIRST_WHOLE
         agent_ids, nodes, ends = list[str](), list[tuple[int, ...]](), [0]
-        used, parts = list[tuple[str, int, tuple[int, ...]]](), list[int]()
+        names, amounts, parts = list[str](), list[int](), list[int]()
         for key in keys:
-            agent_id, gpus = known[key[columns.AGENT]]
-            mine = [gpus[gpu] for gpu in key[head:]]
-            part_of = key[columns.PART_OF]
+            agent_id, uuids, gpus = known[key[columns.AGENT]]
+            used, part_of = key[head:], key[columns.PART_OF]
+            names += [uuids[gpu] for gpu in used]
+            amounts += [gpus.capacities[gpu] for gpu in used]
             if part_of != columns.NO_GPU:
-                uuid, _, node = gpus[part_of]
-                mine.append((uuid, key[columns.PART], node))
-                parts.append(len(used) + len(mine) - 1)
-            used += mine
+                used = *used, part_of
+                parts.append(len(names))
+                names.append(uuids[part_of])
+                amounts.append(key[columns.PART])
             agent_ids.append(agent_id)
-            ends.append(len(used))
-            nodes.append(mine[0][2] if len(mine) == 1 else _nodes(mine))
-        wholes = [True] * len(used)
+            ends.append(len(names))
+            nodes.append(gpus.nodes[used[0]] if len(used) == 1 else _nodes(gpus.nodes, used))
+        wholes = [True] * len(names)
         for part in parts:
             wholes[part] = False
-        shares = values_of(GpuShare, [uuid for uuid, _, _ in used], [amount for _, amount, _ in used], wholes)
+        shares = values_of(GpuShare, names, amounts, wholes)
         return values_of(Allocation, agent_ids, [tuple(shares[first:last]) for first, last in pairwise(ends)], nodes)
 
 
-def _nodes(used: Sequence[tuple[str, int, tuple[int, ...]]]) -> tuple[int, ...]:
-    return tuple(sorted({node for _, _, nodes in used for node in nodes}))
+def _nodes(nodes: Sequence[tuple[int, ...]], used: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted({node for gpu in used for node in nodes[gpu]}))

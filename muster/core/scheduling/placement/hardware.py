@@ -34,7 +34,7 @@ from muster.core.scheduling.placement.gang import Constraint, Gang, demanding_fi
 
 _CHOICES = {"policy": POLICY, "fill": FILL, "spread": SPREAD, "fragmentation": LEAST_FRAGMENTING}
 _facts = attrgetter("units", "fraction", "exclusive", "numa_node", "model")
-_uuid, _quarantine = attrgetter("uuid"), attrgetter("quarantine")
+_uuid = attrgetter("uuid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,25 @@ class Domain:
                 yield members
 
 
+class Gpus(NamedTuple):
+    """An agent's GPUs without their UUIDs, one value for all agents with the same.
+
+    `nodes` holds each GPU's NUMA node if known, `blocks` the columns of the agent in the four blocks of `fixed`.
+    """
+
+    capacities: tuple[int, ...]
+    nodes: tuple[tuple[int, ...], ...]
+    unit: int
+    alike: bool
+    blocks: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Hardware:
     """A group's hardware. `fixed` is (agents, columns) of int64.
 
     Its units: cpu in milli-cores, mem in bytes, GPUs in thousandths of a unit. `gpus` holds, for each agent, its id and
-    each GPU's UUID, capacity and NUMA node if known, at hand for allocations; `gpu_index` the places and capacities of
-    those that get back what kernels leave, by UUID.
+    its GPUs' UUIDs and what else is known of them, at hand for allocations.
     """
 
     agents: tuple[Agent, ...]
@@ -76,8 +88,7 @@ class Hardware:
     fixed: Ints
     width: int
     models: tuple[str, ...]
-    gpu_index: tuple[dict[str, tuple[int, int]], ...]
-    gpus: tuple[tuple[str, tuple[tuple[str, int, tuple[int, ...]], ...]], ...]
+    gpus: tuple[tuple[str, tuple[str, ...], Gpus], ...]
     racks: Domain
     zones: Domain
     everywhere: Domain
@@ -115,20 +126,13 @@ class Hardware:
             for agent, gpus in zip(known, mine, strict=True)
         ]
         blocks = np.array([gpus.blocks for gpus in sets], dtype=np.int64).reshape(len(sets), 4 * width)
-        uuids = [tuple(map(_uuid, agent.gpus)) for agent in known]
         return cls(
             known,
             {agent.id: number for number, agent in enumerate(known)},
             np.hstack((np.array(heads, dtype=np.int64).reshape(len(known), HEAD), blocks[numbers])),
             width,
             tuple(models),
-            tuple([_returning(agent, gpus, names) for agent, gpus, names in zip(known, mine, uuids, strict=True)]),
-            tuple(
-                [
-                    (agent.id, tuple(zip(names, gpus.capacities, gpus.nodes, strict=True)))
-                    for agent, gpus, names in zip(known, mine, uuids, strict=True)
-                ]
-            ),
+            tuple([(agent.id, tuple(map(_uuid, agent.gpus)), gpus) for agent, gpus in zip(known, mine, strict=True)]),
             Domain.of([agent.rack for agent in known]),
             Domain.of([agent.zone for agent in known]),
             Domain.of(["all"] * len(known)),
@@ -207,38 +211,18 @@ def scarcest_first(hardware: Hardware, gang: Gang) -> list[int]:
     return [] if order == usual else order
 
 
-class _Gpus(NamedTuple):
-    """An agent's GPUs without their UUIDs. `blocks` holds its columns in the four blocks of `fixed`."""
-
-    capacities: tuple[int, ...]
-    nodes: tuple[tuple[int, ...], ...]
-    places: tuple[tuple[int, int], ...]
-    unit: int
-    alike: bool
-    blocks: tuple[int, ...]
-
-
-def _gpus(gpus: Sequence[Gpu], models: Mapping[str, int], width: int) -> _Gpus:
+def _gpus(gpus: Sequence[Gpu], models: Mapping[str, int], width: int) -> Gpus:
     capacities, cuts = tuple([gpu.capacity for gpu in gpus]), [_cut(gpu) for gpu in gpus]
     nodes, numbers = [gpu.numa_node for gpu in gpus], [models[gpu.model] for gpu in gpus]
     blank = [0] * (width - len(gpus))
     numbered = [NO_NODE if node is None else node for node in nodes]
-    return _Gpus(
+    return Gpus(
         capacities,
         tuple([() if node is None else (node,) for node in nodes]),
-        tuple(enumerate(capacities)),
         _unit(capacities, cuts),
         len(set(zip(capacities, cuts, numbers, strict=True))) < 2,
         (*capacities, *blank, *cuts, *blank, *numbered, *blank, *numbers, *blank),
     )
-
-
-def _returning(agent: Agent, gpus: _Gpus, uuids: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return the places and capacities of the GPUs that get back what kernels leave, by UUID."""
-    places = dict(zip(uuids, gpus.places, strict=True))
-    if any(map(_quarantine, agent.gpus)):
-        return {uuid: found for uuid, found in places.items() if not agent.gpus[found[0]].quarantine}
-    return places
 
 
 def _cut(gpu: Gpu) -> int:

@@ -404,13 +404,13 @@ class PlacementState:
             touched.append(agent)
             positions += first + columns.CPU, first + columns.MEM, first + columns.KERNELS
             amounts += slots.cpu, slots.mem, -1
+            _, uuids, gpus = hardware.gpus[agent]
             for share in allocation.gpus:
-                found = hardware.gpu_index[agent].get(share.uuid)
-                if found is not None:
-                    gpu, capacity = found
+                gpu = uuids.index(share.uuid) if share.uuid in uuids else None
+                if gpu is not None and not hardware.agents[agent].gpus[gpu].quarantine:
                     positions.append(first + columns.FIRST_GPU + gpu)
                     # A whole GPU stays whole where the site has since cut its GPUs into other units.
-                    amounts.append(capacity if share.whole else share.amount)
+                    amounts.append(gpus.capacities[gpu] if share.whole else share.amount)
         if touched:
             # All at once: to change one number of an array costs as much as a dozen of Python's own.
             np.add.at(self._free.reshape(-1), positions, sign * np.array(amounts, dtype=np.int64))
