@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from muster.core.model.plan import Placement, Preemption
@@ -22,7 +23,7 @@ from muster.core.scheduling.allocated import Allocated
 from muster.core.scheduling.defragment import Movable, in_line, may_move, moves
 from muster.core.scheduling.elastic import largest_gang
 from muster.core.scheduling.future import Future, Waiting, end_of, holder, starter
-from muster.core.scheduling.kinds import Kind, Kinds, stretch
+from muster.core.scheduling.kinds import Kind, Kinds, answers_of, left_open, stretch
 from muster.core.scheduling.pass_memory import GroupAgents, PassMemory
 from muster.core.scheduling.placement import (
     Gang,
@@ -34,7 +35,7 @@ from muster.core.scheduling.placement import (
 from muster.core.scheduling.preemption import victims
 from muster.core.scheduling.queue_order import batches, sample
 from muster.core.scheduling.reasons import behind, busy, moving, never_fits, no_agents, preempted_by, preempting
-from muster.core.scheduling.repack import Ahead, Placed, Repacker, placement
+from muster.core.scheduling.repack import Ahead, Placed, Repacker, placed_each, placements
 from muster.core.values.slots import Slots
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 
 # Of so many sessions of a group at the most it is said when they start: what is farther off changes too often.
 _ESTIMATED = 20
-# So many sessions are read at a time.
-_BATCH = 1024
+_id, _owner = attrgetter("id"), attrgetter("owner")
+_gang_of, _closed_of, _total_of = attrgetter("gang"), attrgetter("closed"), attrgetter("total")
 
 
 @dataclass(slots=True)
@@ -116,9 +117,9 @@ class GroupPass:
                 self._admission.admit_more(session, len(self._lying[number].allocations) - len(session.kernels))
 
     @property
-    def placements(self) -> Iterator[Placement]:
-        """Yield the placements; what is placed may be placed anew as long as the pass lasts."""
-        return map(placement, self._starting, self._lying)
+    def placements(self) -> list[Placement]:
+        """Return the placements; what is placed may be placed anew as long as the pass lasts."""
+        return placements(self._starting, self._lying)
 
     def _batches(self) -> Iterator[Sequence[Session]]:
         """Yield the queue in its order; several sessions together where their order is fixed beforehand."""
@@ -167,7 +168,8 @@ class GroupPass:
     @cached_property
     def _state(self) -> PlacementState:
         known, here = self._known_agents, self._snapshot.placed
-        mix = typical_requests(self._memory.requests(self._group, sample(self._placed, self._pending)))
+        typical = sample(self._placed, self._pending)
+        mix = typical_requests(self._memory.requests(self._group, typical, self._plain))
         return self._memory.state(self._group, known.agents, here, self._policy.placement, mix, known.closed)
 
     @cached_property
@@ -180,12 +182,15 @@ class GroupPass:
 
     def _try_each(self, sessions: Sequence[Session]) -> None:
         """Try sessions one after the other. What many of them have in common costs little: docs/benchmarks.md."""
-        kinds = self._kinds.of_plain(map(self._plain.get, map(id, sessions)))
-        position = 0
+        kinds = self._kinds.of_plain(list(map(self._plain.get, map(id, sessions))))
+        answers = answers_of(kinds)
+        if answers is not None:
+            self.reasons.update(zip(map(_id, sessions), answers, strict=True))
+            return
+        places, position = left_open(kinds), 0
         while position < len(sessions):
-            chosen, end = stretch(kinds, position)
-            if chosen and self._head is not None and (self._head.room is not None or not self._policy.backfill):
-                chosen, end = [], chosen[0]
+            alone = self._head is not None and (self._head.room is not None or not self._policy.backfill)
+            chosen, end = stretch(kinds, places, position, 0 if alone else len(sessions))
             placed = self._start_each([sessions[n] for n in chosen], [kind for n in chosen if (kind := kinds[n])])
             if placed < len(chosen):
                 end = chosen[placed]
@@ -193,7 +198,7 @@ class GroupPass:
                 if kind is not None and kind.full:
                     self.reasons[session.id] = kind.answer or self._answer(session, kind)
             if end < len(sessions):
-                self._try(sessions[end])
+                self._try(sessions[end], kinds[end])
             position = end + 1
 
     def _answer(self, session: Session, kind: Kind) -> Wait:
@@ -208,18 +213,20 @@ class GroupPass:
         if not sessions:
             return 0
         given = self._state.place_each([kind.gang for kind in kinds])
-        pairs = list(zip(sessions, kinds, given, strict=False))
-        self._starting += [session for session, _, _ in pairs]
-        self._lying += [Placed(kind.gang, kind.closed, allocations) for _, kind, allocations in pairs]
-        self._allocated.add_each((session.owner, kind.total) for session, kind, _ in pairs)
-        return len(given)
+        count = len(given)
+        sessions, kinds = sessions[:count], kinds[:count]
+        self._starting += sessions
+        self._lying += placed_each(map(_gang_of, kinds), map(_closed_of, kinds), given)
+        self._allocated.add_each(zip(map(_owner, sessions), map(_total_of, kinds), strict=True))
+        return count
 
-    def _try(self, session: Session) -> None:
-        reason = self._tried(session)
+    def _try(self, session: Session, plain: Kind | None = None) -> None:
+        """Try a session; `plain` is its kind where it is a plain one."""
+        reason = self._tried(session, plain)
         if reason is not None:
             self.reasons[session.id] = reason
 
-    def _tried(self, session: Session) -> Wait | None:
+    def _tried(self, session: Session, plain: Kind | None) -> Wait | None:
         """Start the session where that is possible; otherwise return why not.
 
         None also means that the reason follows at the end of the pass.
@@ -227,7 +234,7 @@ class GroupPass:
         refusal = self._admission.refusal(session)
         if refusal is not None:
             return refusal
-        kind = self._kinds.of(session)
+        kind = plain or self._kinds.of(session)
         if self._head is not None and not self._policy.backfill:
             kind.full = True
         if not kind.full:

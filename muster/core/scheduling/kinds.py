@@ -1,7 +1,9 @@
 """The kinds of a queue's sessions: those with the same request are decided alike, and share one answer."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from muster.core.model.session import Session
 from muster.core.model.wait import Wait
@@ -11,9 +13,10 @@ from muster.core.values.slots import Slots, total
 
 # So many different requests are placed together.
 _MOST_TOGETHER = 64
+_answer = attrgetter("answer")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Kind:
     """A kind of sessions with the same request: what was found out for one holds for all.
 
@@ -44,9 +47,9 @@ class Kinds:
         self._overlay = overlay
         self._by_request: dict[tuple[Gang, frozenset[str]], Kind] = {}
         self._by_identity: dict[int, Kind] = {}
-        self._plain: dict[int, Kind] = {}
+        self._plain: dict[int, Kind | None] = {}
         # An identity is good for as long as its request is here.
-        self._requests: list[Gang] = []
+        self._requests: list[Gang | None] = []
 
     @property
     def all(self) -> Iterable[Kind]:
@@ -62,19 +65,15 @@ class Kinds:
         kind = self._by_identity[id(request)] = self._kind(request, closed)
         return kind
 
-    def of_plain(self, requests: Iterable[Gang | None]) -> list[Kind | None]:
+    def of_plain(self, requests: Sequence[Gang | None]) -> list[Kind | None]:
         """Return the kinds of sessions to which no agent is closed, None for those without a request."""
-        known, kinds = self._plain, list[Kind | None]()
-        for request in requests:
-            if request is None:
-                kinds.append(None)
-                continue
-            kind = known.get(id(request))
-            if kind is None:
-                kind = known[id(request)] = self._kind(request, frozenset())
-                self._requests.append(request)
-            kinds.append(kind)
-        return kinds
+        keys, known = list(map(id, requests)), self._plain
+        different = dict(zip(keys, requests, strict=True))
+        for key in different.keys() - known.keys():
+            request = different[key]
+            known[key] = None if request is None else self._kind(request, frozenset())
+            self._requests.append(request)
+        return list(map(known.__getitem__, keys))
 
     def _kind(self, request: Gang, closed: frozenset[str]) -> Kind:
         kind = self._by_request.get((request, closed))
@@ -84,19 +83,36 @@ class Kinds:
         return kind
 
 
-def stretch(kinds: Sequence[Kind | None], start: int) -> tuple[list[int], int]:
-    """Return which sessions from `start` on may be placed together, and the first that has to be tried alone.
+def answers_of(kinds: Sequence[Kind | None]) -> list[Wait] | None:
+    """Return what sessions of these kinds wait for, None where that is not known yet of each."""
+    if None in kinds:
+        return None
+    answers = list(map(_answer, kinds))
+    return answers if all(answers) else None
 
-    Those in between are of kinds that do not fit any more. `kinds` are those of `Kinds.of_plain`.
+
+def left_open(kinds: Sequence[Kind | None]) -> list[int]:
+    """Return the places in a queue of the sessions that may start: all but those of full kinds."""
+    return [number for number, kind in enumerate(kinds) if kind is None or not kind.full]
+
+
+def stretch(kinds: Sequence[Kind | None], places: Sequence[int], start: int, most: int) -> tuple[list[int], int]:
+    """Return which sessions from `start` on, at `most` so many, may be placed together, and the first to try alone.
+
+    Those in between are of kinds that do not fit any more. `kinds` are those of `Kinds.of_plain`, and `places` those of
+    `left_open`, be it before some of the kinds were full.
     """
     chosen: list[int] = []
     different: set[int] = set()
-    for number in range(start, len(kinds)):
+    for place in range(bisect_left(places, start), len(places)):
+        number = places[place]
         kind = kinds[number]
         if kind is None or (kind.wide and not kind.full):
             return chosen, number
         if kind.full:
             continue
+        if len(chosen) == most:
+            return chosen, number
         if id(kind) not in different:
             if len(different) == _MOST_TOGETHER:
                 return chosen, number

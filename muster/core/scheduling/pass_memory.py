@@ -55,12 +55,16 @@ class _Requests:
         self._sessions: dict[int, Session] = {}
         self._counts: Counter[Gang] = Counter()
 
-    def of(self, sessions: Iterable[Session]) -> Mapping[Gang, int]:
+    def of(self, sessions: Iterable[Session], plain: Mapping[int, Gang | None]) -> Mapping[Gang, int]:
         sessions = list(sessions)
         now = dict(zip(map(id, map(_kernels, sessions)), sessions, strict=True))
         before, counts = self._sessions, self._counts
-        for key in _missing(now, before):
-            counts[gang_of(now[key], overlay=True)] += 1
+        new = [now[key] for key in _missing(now, before)]
+        gangs = [plain.get(id(session)) or gang_of(session, overlay=True) for session in new]
+        # By identity first: most share theirs, and to hash one costs more than all else here.
+        shared = dict(zip(map(id, gangs), gangs, strict=True))
+        for key, times in Counter(map(id, gangs)).items():
+            counts[shared[key]] += times
         for key in _missing(before, now):
             gang = gang_of(before[key], overlay=True)
             counts[gang] -= 1
@@ -154,9 +158,9 @@ class PassMemory:
         """Return by identity of the group's pending sessions what those request that only capacity keeps waiting."""
         return self._plain.setdefault(group, PlainSessions()).of(pending)
 
-    def requests(self, group: str, sessions: Iterable[Session]) -> Mapping[Gang, int]:
-        """Return how often the sessions request each gang."""
-        return self._requests.setdefault(group, _Requests()).of(sessions)
+    def requests(self, group: str, sessions: Iterable[Session], plain: Mapping[int, Gang | None]) -> Mapping[Gang, int]:
+        """Return how often the sessions request each gang; `plain` are gangs that are known, as `plain` returns."""
+        return self._requests.setdefault(group, _Requests()).of(sessions, plain)
 
     def state(
         self,

@@ -1,7 +1,8 @@
 """Sessions of a queue of which nothing but capacity decides whether they start, known from one pass to the next."""
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from itertools import repeat
+from operator import attrgetter, eq, itemgetter
 from typing import Any
 
 from muster.core.model.session import Session
@@ -9,12 +10,19 @@ from muster.core.scheduling.placement import Gang, gang_of
 
 _MOST_GONE = 1024
 _MOST_AMOUNTS = 1 << 16
-# Fields of a spec, read at once: a queue of a hundred thousand does so once, and the fields of models are slow to read.
-_read: Callable[[dict[str, Any]], tuple[Any, ...]] = itemgetter(
-    *("begin", "after", "after_ok", "after_any"),
-    *("roles", "gpu_models", "labels", "agents", "exclude_agents"),
-    *("cluster_mode", "topology"),
+# Fields are read by compiled code, several at once: a queue of a hundred thousand is read whole by its first pass. The
+# fields of a spec come from its dictionary, since those of models are slow to read.
+_Read = Callable[[dict[str, Any]], tuple[Any, ...]]
+_conditions: _Read = itemgetter("begin", "after", "after_ok", "after_any")
+_unconstrained: _Read = itemgetter(
+    *("begin", "after", "after_ok", "after_any"), *("roles", "gpu_models", "labels", "agents", "exclude_agents")
 )
+_UNCONSTRAINED: tuple[Any, ...] = None, (), (), (), (), (), {}, (), ()
+_layout: _Read = itemgetter("cluster_mode", "topology")
+_free = attrgetter("held_by", "retry_at", "failed_on", "array_id")
+_FREE = None, None, (), None
+_wait, _kernels = attrgetter("wait"), attrgetter("kernels")
+_amounts = attrgetter("slots.cpu", "slots.mem", "slots.fgpu", "slots.gpu")
 
 
 class PlainSessions:
@@ -31,40 +39,56 @@ class PlainSessions:
         """Return the gangs of these sessions, and of others, by the session's identity; None of those not plain."""
         known = self._gangs
         new = [session for session in sessions if id(session) not in known]
-        known.update(zip(map(id, new), map(self._gang_if_plain, new), strict=True))
+        known.update(zip(map(id, new), self._gangs_if_plain(new), strict=True))
         self._sessions += new
         if len(known) > len(sessions) + _MOST_GONE:
             self._gangs = {id(session): known[id(session)] for session in sessions}
             self._sessions = list(sessions)
         return self._gangs
 
-    def _gang_if_plain(self, session: Session) -> Gang | None:
-        """Return its gang where no time, user or other session decides whether it may start, and it never was the head.
+    def _gangs_if_plain(self, sessions: Sequence[Session]) -> list[Gang | None]:
+        """Return the gang of each where no time, user or other session decides whether it may start.
 
-        Otherwise None.
+        None of the others, and of one that was the head.
         """
-        wait = session.wait
-        if (
-            session.held_by is not None
-            or session.retry_at is not None
-            or session.failed_on
-            or (wait is not None and wait.passes)
-        ):
-            return None
-        begin, after, after_ok, after_any, roles, models, labels, agents, excluded, mode, topology = _read(
-            session.spec.__dict__
-        )
-        is_conditional = begin is not None or after or after_ok or after_any
-        if is_conditional or (session.array_id is not None and session.spec.array_most is not None):
-            return None
-        if roles or models or labels or agents or excluded:
-            return gang_of(session, overlay=True)
-        kernels = session.kernels
-        slots = kernels[0].slots
-        key = slots.cpu, slots.mem, slots.fgpu, slots.gpu, len(kernels), mode, topology
+        specs = [session.spec.__dict__ for session in sessions]
+        kernels = list(map(_kernels, sessions))
+        firsts = map(_amounts, map(itemgetter(0), kernels))
+        # Without roles all kernels ask for the same.
+        keys = list(zip(firsts, map(len, kernels), map(_layout, specs), strict=True))
+        free = map(eq, map(_free, sessions), repeat(_FREE))
+        simple = map(eq, map(_unconstrained, specs), repeat(_UNCONSTRAINED))
+        gangs = map(self._by_amounts.get, keys)
+        return [
+            (gang or self._learned(session, key))
+            if is_free and is_simple and (wait is None or not wait.passes)
+            else _gang_if_plain(session)
+            for gang, is_free, is_simple, wait, session, key in zip(
+                gangs, free, simple, map(_wait, sessions), sessions, keys, strict=True
+            )
+        ]
+
+    def _learned(self, session: Session, key: tuple[object, ...]) -> Gang:
         gang = self._by_amounts.get(key)
         if gang is None:
             if len(self._by_amounts) == _MOST_AMOUNTS:
                 self._by_amounts.clear()
             gang = self._by_amounts[key] = gang_of(session, overlay=True)
         return gang
+
+
+def _gang_if_plain(session: Session) -> Gang | None:
+    """Return its gang where no time, user or other session decides whether it may start, and it never was the head."""
+    wait = session.wait
+    if (
+        session.held_by is not None
+        or session.retry_at is not None
+        or session.failed_on
+        or (wait is not None and wait.passes)
+    ):
+        return None
+    begin, after, after_ok, after_any = _conditions(session.spec.__dict__)
+    is_conditional = begin is not None or after or after_ok or after_any
+    if is_conditional or (session.array_id is not None and session.spec.array_most is not None):
+        return None
+    return gang_of(session, overlay=True)

@@ -13,6 +13,7 @@ from muster.core.model.session import Session
 _BATCH = 1024
 # With more sessions than these, only some of them say what is typical.
 _SAMPLED = 16_384
+_id = attrgetter("id")
 
 
 def batches(
@@ -42,4 +43,6 @@ def sample(placed: Sequence[Session], pending: Sequence[Session]) -> Iterable[Se
         return sessions
     # By their ids, so that the order in which they are read has no bearing.
     some = (1 << (most // _SAMPLED).bit_length()) - 1
-    return (session for session in sessions if not crc32(session.id.encode()) & some)
+    every = list(sessions)
+    sums = map(crc32, map(str.encode, map(_id, every)))
+    return [session for session, number in zip(every, sums, strict=True) if not number & some]

@@ -1,6 +1,8 @@
 """The scheduler's reasons for sessions that it does not place, in words and counts."""
 
 from collections.abc import Collection, Mapping
+from itertools import chain
+from operator import attrgetter
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.session import Session
@@ -10,6 +12,7 @@ from muster.core.scheduling.placement import Gang, Misses
 from muster.core.values.slots import format_slot, spell_slot
 
 _MOST_NAMED = 3
+_gpus, _quarantine = attrgetter("gpus"), attrgetter("quarantine")
 
 
 def obstacle(agent: Agent, snapshot: Snapshot) -> str:
@@ -117,10 +120,12 @@ def _causes(filtered: Mapping[str, int]) -> str:
 
 def _quarantined(agents: Mapping[str, Agent]) -> str:
     """Return which GPUs get no sessions because they are sick."""
+    if not any(map(_quarantine, chain.from_iterable(map(_gpus, agents.values())))):
+        return ""
     sick = [f"GPU {gpu.index} of {agent.id}" for agent in agents.values() for gpu in agent.gpus if gpu.quarantine]
     more = f" and {len(sick) - _MOST_NAMED} others" if len(sick) > _MOST_NAMED else ""
     named = f"{', '.join(sick[:_MOST_NAMED])}{more}"
-    return f"; in quarantine: {named}" if sick else ""
+    return f"; in quarantine: {named}"
 
 
 def _lacks(gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> str:

@@ -5,12 +5,15 @@ beside them. Nothing has been started yet, so they can be moved. A few other ord
 first in which all of them fit is taken.
 """
 
-from collections.abc import Iterator, KeysView, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from muster.core.model.plan import Placement
 from muster.core.model.session import AllocatedSlots, Allocation, Session
 from muster.core.scheduling.placement import Gang, PlacementState, on_one_agent
+from muster.core.values.columns import values_of
 from muster.core.values.slots import Slots, total
 
 MOST_SESSIONS: Final = 200
@@ -19,6 +22,7 @@ MOST_WORK: Final = 500_000
 """The work of one pass's trials: the gangs that are placed, and the agents that each different one is compared with."""
 
 Allocations = tuple[Allocation, ...]
+_id = attrgetter("id")
 
 
 class Placed(NamedTuple):
@@ -37,13 +41,23 @@ class Placed(NamedTuple):
         return len({given.agent_id for given in self.allocations})
 
 
-def placement(session: Session, placed: Placed) -> Placement:
-    """Return what a plan says of a session that is placed so."""
-    kernels, given = session.kernels, placed.allocations
-    if len(given) == 1:
-        return Placement(session.id, "single-node", {kernels[0].id: given[0]})
-    by_kernel = {kernel.id: allocation for kernel, allocation in zip(session.possible_kernels, given, strict=False)}
-    return Placement(session.id, "single-node" if placed.agents == 1 else "multi-node", by_kernel)
+def placed_each(
+    gangs: Iterable[Gang], closed: Iterable[frozenset[str]], allocations: Iterable[Allocations]
+) -> Iterator[Placed]:
+    """Return `Placed` of each gang: by compiled code, for there are many."""
+    return map(tuple.__new__, repeat(Placed), zip(gangs, closed, allocations, strict=True))
+
+
+def placements(sessions: Sequence[Session], placed: Sequence[Placed]) -> list[Placement]:
+    """Return what a plan says of sessions that are placed so."""
+    by_kernel = [
+        {session.kernels[0].id: allocations[0]}
+        if len(allocations) == 1
+        else dict(zip(map(_id, session.possible_kernels), allocations, strict=False))
+        for session, (_, _, allocations) in zip(sessions, placed, strict=True)
+    ]
+    modes = ["multi-node" if each[0].spread and each.agents > 1 else "single-node" for each in placed]
+    return values_of(Placement, list(map(_id, sessions)), modes, by_kernel)
 
 
 class Ahead:

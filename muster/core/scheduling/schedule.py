@@ -26,6 +26,13 @@ def schedule(snapshot: Snapshot, memory: PassMemory | None = None, *, explains: 
     known = memory.plan(snapshot)
     if known is not None:
         return known
+    with without_garbage_collection():
+        plan = _decided(snapshot, memory, explains=explains)
+    memory.decided(snapshot, plan)
+    return plan
+
+
+def _decided(snapshot: Snapshot, memory: PassMemory, *, explains: bool) -> Plan:
     queues: dict[str, list[Session]] = {}
     for group, run in groupby(snapshot.pending, attrgetter("spec.resource_group")):
         queues.setdefault(group, []).extend(run)
@@ -33,17 +40,14 @@ def schedule(snapshot: Snapshot, memory: PassMemory | None = None, *, explains: 
     passes = [
         GroupPass(snapshot, group, queues[group], admission, memory, explains=explains) for group in sorted(queues)
     ]
-    with without_garbage_collection():
-        for group_pass in passes:
-            group_pass.work()
-        # Limits hold across groups: what others may start with is not given away.
-        for group_pass in passes:
-            group_pass.grow()
-            group_pass.explain()
-    plan = Plan(
-        tuple(placement for done in passes for placement in done.placements),
+    for group_pass in passes:
+        group_pass.work()
+    # Limits hold across groups: what others may start with is not given away.
+    for group_pass in passes:
+        group_pass.grow()
+        group_pass.explain()
+    return Plan(
+        tuple([placement for done in passes for placement in done.placements]),
         Waits([done.reasons for done in passes]),
-        tuple(preemption for done in passes for preemption in done.preemptions),
+        tuple([preemption for done in passes for preemption in done.preemptions]),
     )
-    memory.decided(snapshot, plan)
-    return plan

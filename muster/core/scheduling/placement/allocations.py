@@ -1,8 +1,12 @@
-"""What a kernel is given, from the row in which compiled code wrote its place."""
+"""What kernels are given, from the rows in which compiled code wrote their places."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.scheduling.placement import columns
 from muster.core.scheduling.placement.hardware import Hardware
+from muster.core.values.columns import values_of
 
 
 def key_of(place: list[int]) -> tuple[int, ...]:
@@ -10,17 +14,48 @@ def key_of(place: list[int]) -> tuple[int, ...]:
     return tuple(place[: columns.FIRST_WHOLE + place[columns.WHOLES]])
 
 
-def allocation_at(hardware: Hardware, key: tuple[int, ...]) -> Allocation:
-    """Return the agent of a place, its GPUs as whole ones and parts, and their NUMA nodes."""
-    agent_id, gpus = hardware.gpus[key[columns.AGENT]]
-    if len(key) == columns.FIRST_WHOLE + 1 and key[columns.PART_OF] == columns.NO_GPU:
-        # By far the most frequent: it is worth a way of its own.
-        uuid, capacity, node = gpus[key[columns.FIRST_WHOLE]]
-        return Allocation(agent_id, (GpuShare(uuid, capacity, True),), node)
-    used = [gpus[gpu] for gpu in key[columns.FIRST_WHOLE :]]
-    shares = [GpuShare(uuid, capacity, True) for uuid, capacity, _ in used]
-    if key[columns.PART_OF] != columns.NO_GPU:
-        used.append(gpus[key[columns.PART_OF]])
-        shares.append(GpuShare(used[-1][0], key[columns.PART], False))
-    nodes = used[0][2] if len(used) == 1 else tuple(sorted({node for _, _, nodes in used for node in nodes}))
-    return Allocation(agent_id, tuple(shares), nodes)
+class Allocations:
+    """The allocations on a group's agents. Kernels that are given the same share one."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._hardware = hardware
+        self._made: dict[tuple[int, ...], Allocation] = {}
+
+    def at(self, places: Iterable[list[int]]) -> list[Allocation]:
+        """Return the agent of each place, its GPUs as whole ones and parts, and their NUMA nodes."""
+        made, head, wholes = self._made, columns.FIRST_WHOLE, columns.WHOLES
+        # As `key_of`: a call for each kernel would take as long as all else here.
+        keys = [tuple(place[: head + place[wholes]]) for place in places]
+        try:
+            return [made[key] for key in keys]
+        except KeyError:
+            new = [key for key in dict.fromkeys(keys) if key not in made]
+        made.update(zip(new, self._new(new), strict=True))
+        return [made[key] for key in keys]
+
+    def _new(self, keys: Sequence[tuple[int, ...]]) -> list[Allocation]:
+        known, head = self._hardware.gpus, columns.FIRST_WHOLE
+        agent_ids, nodes, ends = list[str](), list[tuple[int, ...]](), [0]
+        names, amounts, parts = list[str](), list[int](), list[int]()
+        for key in keys:
+            agent_id, uuids, gpus = known[key[columns.AGENT]]
+            used, part_of = key[head:], key[columns.PART_OF]
+            names += [uuids[gpu] for gpu in used]
+            amounts += [gpus.capacities[gpu] for gpu in used]
+            if part_of != columns.NO_GPU:
+                used = *used, part_of
+                parts.append(len(names))
+                names.append(uuids[part_of])
+                amounts.append(key[columns.PART])
+            agent_ids.append(agent_id)
+            ends.append(len(names))
+            nodes.append(gpus.nodes[used[0]] if len(used) == 1 else _nodes(gpus.nodes, used))
+        wholes = [True] * len(names)
+        for part in parts:
+            wholes[part] = False
+        shares = values_of(GpuShare, names, amounts, wholes)
+        return values_of(Allocation, agent_ids, [tuple(shares[first:last]) for first, last in pairwise(ends)], nodes)
+
+
+def _nodes(nodes: Sequence[tuple[int, ...]], used: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted({node for gpu in used for node in nodes[gpu]}))

@@ -1,9 +1,11 @@
 """The constant facts of a group's agents, as arrays. Agents stand in the order of their ids."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +33,8 @@ from muster.core.scheduling.placement.compiled import Flags, Ints
 from muster.core.scheduling.placement.gang import Constraint, Gang, demanding_first
 
 _CHOICES = {"policy": POLICY, "fill": FILL, "spread": SPREAD, "fragmentation": LEAST_FRAGMENTING}
+_facts = attrgetter("units", "fraction", "exclusive", "numa_node", "model")
+_uuid = attrgetter("uuid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,9 @@ class Domain:
     def of(cls, names: Sequence[str]) -> "Domain":
         places = sorted({name for name in names if name})
         number = {name: index for index, name in enumerate(places)}
-        inside = [(number[name], agent) for agent, name in enumerate(names) if name]
-        members = np.array([agent for _, agent in sorted(inside)], dtype=np.int64)
-        counts = np.bincount([place for place, _ in inside], minlength=len(places)) if inside else np.zeros(0)
+        numbers = np.array([number.get(name, -1) for name in names], dtype=np.int64)
+        members = np.argsort(numbers, kind="stable")[np.count_nonzero(numbers < 0) :]
+        counts = np.bincount(numbers[members], minlength=len(places))
         return cls(members, np.concatenate(([0], np.cumsum(counts))).astype(np.int64))
 
     def candidates(self, agents: Flags) -> Iterator[Ints]:
@@ -58,12 +62,25 @@ class Domain:
                 yield members
 
 
+class Gpus(NamedTuple):
+    """An agent's GPUs without their UUIDs, one value for all agents with the same.
+
+    `nodes` holds each GPU's NUMA node if known, `blocks` the columns of the agent in the four blocks of `fixed`.
+    """
+
+    capacities: tuple[int, ...]
+    nodes: tuple[tuple[int, ...], ...]
+    unit: int
+    alike: bool
+    blocks: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Hardware:
     """A group's hardware. `fixed` is (agents, columns) of int64.
 
     Its units: cpu in milli-cores, mem in bytes, GPUs in thousandths of a unit. `gpus` holds, for each agent, its id and
-    each GPU's UUID, capacity and NUMA node if known, at hand for allocations.
+    its GPUs' UUIDs and what else is known of them, at hand for allocations.
     """
 
     agents: tuple[Agent, ...]
@@ -71,8 +88,7 @@ class Hardware:
     fixed: Ints
     width: int
     models: tuple[str, ...]
-    gpu_index: tuple[dict[str, int], ...]
-    gpus: tuple[tuple[str, tuple[tuple[str, int, tuple[int, ...]], ...]], ...]
+    gpus: tuple[tuple[str, tuple[str, ...], Gpus], ...]
     racks: Domain
     zones: Domain
     everywhere: Domain
@@ -80,59 +96,47 @@ class Hardware:
 
     @classmethod
     def of(cls, agents: Sequence[Agent]) -> "Hardware":
-        known = tuple(sorted(agents, key=lambda agent: agent.id))
+        known = tuple(sorted(agents, key=attrgetter("id")))
         width = max((len(agent.gpus) for agent in known), default=0) or 1
-        models = {model: i for i, model in enumerate(sorted({gpu.model for agent in known for gpu in agent.gpus}))}
-        rows = []
-        held = []
-        for agent in known:
-            gpus, blank = agent.gpus, [0] * (width - len(agent.gpus))
-            capacities, cuts = [gpu.capacity for gpu in gpus], [_cut(gpu) for gpu in gpus]
-            model_numbers = [models[gpu.model] for gpu in gpus]
-            nodes = [gpu.numa_node for gpu in gpus]
-            rows.append(
-                [
-                    agent.most_cpu_of_a_kernel,
-                    len(gpus),
-                    _unit(capacities, cuts),
-                    agent.on_overlay,
-                    agent.capacity.cpu,
-                    agent.capacity.mem,
-                    len(set(zip(capacities, cuts, model_numbers, strict=True))) < 2,
-                    _CHOICES[agent.fgpu_choice],
-                    *capacities,
-                    *blank,
-                    *cuts,
-                    *blank,
-                    *[NO_NODE if node is None else node for node in nodes],
-                    *blank,
-                    *model_numbers,
-                    *blank,
-                ]
+        # Most agents have the same GPUs as another one: what follows from these is worked out once.
+        by_facts: dict[tuple[tuple[Any, ...], ...], int] = {}
+        numbers = np.array(
+            [by_facts.setdefault(tuple(map(_facts, agent.gpus)), len(by_facts)) for agent in known], dtype=np.int64
+        )
+        _, examples, times = np.unique(numbers, return_index=True, return_counts=True)
+        different = [known[example].gpus for example in examples.tolist()]
+        counts = Counter[str]()
+        for example, count in zip(different, times.tolist(), strict=True):
+            for gpu in example:
+                counts[gpu.model] += count
+        models = {model: index for index, model in enumerate(sorted(counts))}
+        sets = [_gpus(example, models, width) for example in different]
+        mine = [sets[number] for number in numbers.tolist()]
+        heads = [
+            (
+                agent.most_cpu_of_a_kernel,
+                len(gpus.capacities),
+                gpus.unit,
+                agent.on_overlay,
+                agent.capacity.cpu,
+                agent.capacity.mem,
+                gpus.alike,
+                _CHOICES[agent.fgpu_choice],
             )
-            held.append(
-                (
-                    agent.id,
-                    tuple(
-                        [
-                            (gpu.uuid, capacity, () if node is None else (node,))
-                            for gpu, capacity, node in zip(gpus, capacities, nodes, strict=True)
-                        ]
-                    ),
-                )
-            )
+            for agent, gpus in zip(known, mine, strict=True)
+        ]
+        blocks = np.array([gpus.blocks for gpus in sets], dtype=np.int64).reshape(len(sets), 4 * width)
         return cls(
             known,
             {agent.id: number for number, agent in enumerate(known)},
-            np.array(rows, dtype=np.int64).reshape(len(known), HEAD + 4 * width),
+            np.hstack((np.array(heads, dtype=np.int64).reshape(len(known), HEAD), blocks[numbers])),
             width,
             tuple(models),
-            tuple([{gpu.uuid: place for place, gpu in enumerate(agent.gpus)} for agent in known]),
-            tuple(held),
+            tuple([(agent.id, tuple(map(_uuid, agent.gpus)), gpus) for agent, gpus in zip(known, mine, strict=True)]),
             Domain.of([agent.rack for agent in known]),
             Domain.of([agent.zone for agent in known]),
             Domain.of(["all"] * len(known)),
-            dict(Counter([gpu.model for agent in known for gpu in agent.gpus])),
+            dict(counts),
         )
 
     def block(self, which: int) -> Ints:
@@ -205,6 +209,20 @@ def scarcest_first(hardware: Hardware, gang: Gang) -> list[int]:
     usual = demanding_first(gang.slots)
     order = sorted(usual, key=lambda rank: holders[gang.slots[rank]])
     return [] if order == usual else order
+
+
+def _gpus(gpus: Sequence[Gpu], models: Mapping[str, int], width: int) -> Gpus:
+    capacities, cuts = tuple([gpu.capacity for gpu in gpus]), [_cut(gpu) for gpu in gpus]
+    nodes, numbers = [gpu.numa_node for gpu in gpus], [models[gpu.model] for gpu in gpus]
+    blank = [0] * (width - len(gpus))
+    numbered = [NO_NODE if node is None else node for node in nodes]
+    return Gpus(
+        capacities,
+        tuple([() if node is None else (node,) for node in nodes]),
+        _unit(capacities, cuts),
+        len(set(zip(capacities, cuts, numbers, strict=True))) < 2,
+        (*capacities, *blank, *cuts, *blank, *numbered, *blank, *numbers, *blank),
+    )
 
 
 def _cut(gpu: Gpu) -> int:

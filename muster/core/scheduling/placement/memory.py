@@ -94,11 +94,13 @@ class Memory:
         self.shapes[number, choose.SYNCED] = choose.NEVER_SYNCED
         return number
 
-    def changed(self, agent: int) -> None:
-        size = len(self.log) - 1
-        self.log[1 + self.log[0] % size] = agent
-        self.log[0] += 1
-        self.now[agent] = np.nan
+    def changed(self, agents: Sequence[int]) -> None:
+        """Note that these agents have something else free."""
+        different = np.array(sorted(set(agents)), dtype=np.int64)
+        size, count = len(self.log) - 1, len(different)
+        self.log[1 + (self.log[0] + np.arange(count)) % size] = different
+        self.log[0] += count
+        self.now[different] = np.nan
 
     def _describe(self, gang: Gang, number: int, order: Sequence[int]) -> None:
         if number == len(self.shapes):

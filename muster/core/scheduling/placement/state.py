@@ -13,7 +13,7 @@ from muster.core.agents.agent import Agent
 from muster.core.model.policy import PACK, PlacementPolicy
 from muster.core.model.session import Allocation
 from muster.core.scheduling.placement import choose, columns
-from muster.core.scheduling.placement.allocations import allocation_at, key_of
+from muster.core.scheduling.placement.allocations import Allocations, key_of
 from muster.core.scheduling.placement.columns import CAPACITY, CUT, EXCLUSIVE, UNCUT
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
 from muster.core.scheduling.placement.corner import cornered, has_corners
@@ -54,7 +54,7 @@ class PlacementState:
         shut: Mapping[str, str],
         weights: Floats,
         mix: Floats,
-        allocations: dict[tuple[int, ...], Allocation] | None = None,
+        allocations: Allocations | None = None,
     ) -> None:
         self._hardware = hardware
         self._free = free
@@ -71,7 +71,7 @@ class PlacementState:
         self._shortages = Shortages(hardware, shut)
         self._misses: dict[tuple[Gang, frozenset[str], bool], Misses] = {}
         self._closed: dict[frozenset[str], Flags] = {_NOBODY: _ALL_OPEN}
-        self._allocations: dict[tuple[int, ...], Allocation] = {} if allocations is None else allocations
+        self._allocations = Allocations(hardware) if allocations is None else allocations
         self._arrays: choose.Arrays
         self._gather()
 
@@ -133,30 +133,29 @@ class PlacementState:
         if not self._find(gang, closed, takes=True):
             return None
         self._changed()
-        places = self._places[: len(gang.slots)].tolist()
-        return tuple([self._allocations.get(key := key_of(place)) or self._allocation(key) for place in places])
+        return tuple(self._allocations.at(self._places[: len(gang.slots)].tolist()))
 
     def place_each(self, gangs: Sequence[Gang]) -> list[tuple[Allocation, ...]]:
         """Take capacity on one agent for each gang in turn, up to one that none holds; return what they were given.
 
         Those that are given something get what `place` would give them one after the other, in one compiled call.
         """
-        numbers: dict[int, int] = {}
-        for gang in gangs:
-            if id(gang) not in numbers:
-                numbers[id(gang)] = self._number(gang)
-        counts = [len(gang.slots) for gang in gangs]
+        keys = list(map(id, gangs))
+        different = dict(zip(keys, gangs, strict=True))
+        numbers = {key: self._number(gang) for key, gang in different.items()}
+        sizes = {key: len(gang.slots) for key, gang in different.items()}
+        counts = list(map(sizes.__getitem__, keys))
         places = np.zeros((sum(counts), self._places.shape[1]), dtype=np.int64)
-        in_order = np.array([numbers[id(gang)] for gang in gangs], dtype=np.int64)
+        in_order = np.array(list(map(numbers.__getitem__, keys)), dtype=np.int64)
         taken = choose.each_on_one_agent(in_order, self._arrays, _ALL_OPEN, places)
-        if taken:
-            self._changed()
-        get = self._allocations.get
-        rows = iter(places[: sum(counts[:taken])].tolist())
-        given = [get(key := key_of(row)) or self._allocation(key) for row in rows]
-        if len(given) == taken:
-            return [(each,) for each in given]
+        if not taken:
+            return []
+        self._changed()
         ends = list(accumulate(counts[:taken]))
+        places = places[: ends[-1]]
+        given = self._allocations.at(places[:, : columns.FIRST_WHOLE + places[:, columns.WHOLES].max()].tolist())
+        if len(given) == taken:
+            return list(zip(given, strict=True))
         return [tuple(given[end - count : end]) for end, count in zip(ends, counts, strict=False)]
 
     def take_as(self, other: Self, gang: Gang) -> None:
@@ -393,28 +392,29 @@ class PlacementState:
             self._places[rank, : len(place)] = place
         choose.take_places(shape, self._arrays, self._places)
 
-    def _allocation(self, key: tuple[int, ...]) -> Allocation:
-        made = self._allocations[key] = allocation_at(self._hardware, key)
-        return made
-
     def _move(self, kernels: Iterable[Holder], sign: int) -> None:
-        hardware, free = self._hardware, self._free
+        hardware, width = self._hardware, self._free.shape[1]
+        touched, positions, amounts = list[int](), list[int](), list[int]()
         for kernel in kernels:
             allocation = kernel.allocation
             agent = hardware.index.get(allocation.agent_id) if allocation else None
             if allocation is None or agent is None:
                 continue
-            row = free[agent]
-            row[columns.CPU] += sign * kernel.slots.cpu
-            row[columns.MEM] += sign * kernel.slots.mem
-            row[columns.KERNELS] -= sign
+            first, slots = agent * width, kernel.slots
+            touched.append(agent)
+            positions += first + columns.CPU, first + columns.MEM, first + columns.KERNELS
+            amounts += slots.cpu, slots.mem, -1
+            _, uuids, gpus = hardware.gpus[agent]
             for share in allocation.gpus:
-                gpu = hardware.gpu_index[agent].get(share.uuid)
+                gpu = uuids.index(share.uuid) if share.uuid in uuids else None
                 if gpu is not None and not hardware.agents[agent].gpus[gpu].quarantine:
+                    positions.append(first + columns.FIRST_GPU + gpu)
                     # A whole GPU stays whole where the site has since cut its GPUs into other units.
-                    amount = hardware.agents[agent].gpus[gpu].capacity if share.whole else share.amount
-                    row[columns.FIRST_GPU + gpu] += sign * amount
-            self._memory.changed(agent)
+                    amounts.append(gpus.capacities[gpu] if share.whole else share.amount)
+        if touched:
+            # All at once: to change one number of an array costs as much as a dozen of Python's own.
+            np.add.at(self._free.reshape(-1), positions, sign * np.array(amounts, dtype=np.int64))
+            self._memory.changed(touched)
 
     def _flags(self, closed: frozenset[str]) -> Flags:
         flags = self._closed.get(closed)
@@ -425,8 +425,7 @@ class PlacementState:
     def _with(self, free: Ints) -> Self:
         """Return these agents with other amounts free, and with a copy of the cache."""
         memory = self._memory.copy()
-        for agent in np.flatnonzero((free != self._free).any(axis=1)).tolist():
-            memory.changed(agent)
+        memory.changed(np.flatnonzero((free != self._free).any(axis=1)).tolist())
         hardware, known = self._hardware, self._allocations
         state = type(self)(hardware, free, memory, self._shut, self._weights, self._mix, known)
         state._steps_left = self._steps_left  # noqa: SLF001
