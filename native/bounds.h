@@ -3,7 +3,7 @@
 #include <stdint.h>
 
 #define FOR_EACH(item, array)                                                                                          \
-    for (__typeof__(&(array)[0]) item = (array); item < (array) + sizeof(array) / sizeof *(array); item++)
+    for (__auto_type item = &(array)[0]; item < (array) + sizeof(array) / sizeof *(array); item++)
 
 static inline uint64_t least(uint64_t one, uint64_t other)
 {

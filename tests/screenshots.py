@@ -123,6 +123,8 @@ def _container_pages(browser: Browser, server: Server, directory: Path) -> None:
     expect(rows.filter(has_text="work@main1")).to_have_count(1)
     page.locator("#terminal").click()
     page.keyboard.type("env | grep -E '^(WORLD_SIZE|RANK|MASTER_ADDR|BACKENDAI_CLUSTER_HOSTS)='\n")
+    # What is typed before the shell reads again is shown where it comes, and once more behind the prompt.
+    expect(rows.filter(has_text="work@main1")).to_have_count(2)
     page.keyboard.type("for host in sub1 sub2; do ssh $host hostname; done\n")
     expect(rows.filter(has_text=re.compile(r"^\s*sub2\s*$"))).to_have_count(1)
     _take(page, directory / "terminal.png")

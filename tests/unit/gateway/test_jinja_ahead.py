@@ -1,6 +1,7 @@
 """What Ansible's Jinja knows before a play needs it: the same results, without work for each host."""
 
 import pkgutil
+from typing import Any
 
 import pytest
 from ansible._internal._templating._jinja_bits import AnsibleEnvironment
@@ -37,7 +38,7 @@ def parsed(monkeypatch):
     return texts
 
 
-def rendered(text: str, **variables: object) -> object:
+def rendered(text: str, **variables: object) -> Any:
     return Templar(loader=None, variables=variables).template(trust_as_template(text))
 
 

@@ -199,6 +199,7 @@ def test_an_agent_where_a_kernel_died_is_observed_before_anything_is_decided():
     later = world.snapshot.at(NOW + 10)
     begun = turn_of_deaths(later, world.ledger.with_death("a2", two.id), RULES)
     (look,) = begun.visits
+    assert isinstance(look, Observation)
     assert (look.agent_ids, begun.ledger.visits.find(look.visit).since) == (("a2",), NOW + 10)
     assert begun.ledger.visits.in_flight == {"a2"}
     assert (begun.events, begun.pulls, begun.ledger.deaths) == ((), (), {})
