@@ -29,7 +29,10 @@ Reference = Annotated[
 Filter = Annotated[str | None, Query(max_length=255, pattern=r"^[^\x00]*$")]
 Count = Annotated[
     int,
-    Query(description="number of sessions: NAME-1, NAME-2, …", json_schema_extra={"minimum": 1, "maximum": MAX_COUNT}),
+    Query(
+        description="number of sessions, with names such as train-1 and train-2",
+        json_schema_extra={"minimum": 1, "maximum": MAX_COUNT},
+    ),
 ]
 Sort = Literal["submitted", "-submitted", "name", "-name", "owner", "-owner", "state", "-state",
                "resource_group", "-resource_group"]  # fmt: skip
