@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.free_capacity import FreeCapacity
@@ -31,6 +32,22 @@ class Snapshot:
     reservations: tuple[Reservation, ...] = ()
     ended: Mapping[str, Session] = field(default_factory=dict)
     usage: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of_parts(
+        cls,
+        agents: tuple[Agent, ...],
+        placed: tuple[Session, ...],
+        pending: tuple[Session, ...],
+        now: float,
+        policy: SchedulingPolicy,
+        ended: Mapping[str, Session],
+        usage: Mapping[str, float],
+    ) -> Self:
+        """Return a snapshot of sessions that are known to be placed and hold their places, and of those that wait."""
+        made = cls(agents, (*placed, *pending), now, policy=policy, ended=ended, usage=usage)
+        made.__dict__.update(placed=placed, holding=placed, pending=pending)
+        return made
 
     @cached_property
     def pending(self) -> tuple[Session, ...]:

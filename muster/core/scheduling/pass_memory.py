@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import filterfalse
+from itertools import filterfalse, islice
 from operator import attrgetter, is_
+from typing import TypeVar
 
 from muster.core.agents.agent import Agent
 from muster.core.model.plan import Plan
@@ -25,6 +26,7 @@ from muster.core.values.slots import Slots, total
 _Kernels = dict[int, tuple[Kernel, ...]]
 """Kernels of sessions by the identity of the tuple, which lasts as long as it is here."""
 _kernels = attrgetter("kernels")
+Kept = TypeVar("Kept")
 
 
 @dataclass(slots=True)
@@ -59,13 +61,14 @@ class _Requests:
         sessions = list(sessions)
         now = dict(zip(map(id, map(_kernels, sessions)), sessions, strict=True))
         before, counts = self._sessions, self._counts
-        new = [now[key] for key in _missing(now, before)]
+        gone_keys, new_keys = _difference(before, now)
+        new = [now[key] for key in new_keys]
         gangs = [plain.get(id(session)) or gang_of(session, overlay=True) for session in new]
         # By identity first: most share theirs, and to hash one costs more than all else here.
         shared = dict(zip(map(id, gangs), gangs, strict=True))
         for key, times in Counter(map(id, gangs)).items():
             counts[shared[key]] += times
-        for key in _missing(before, now):
+        for key in gone_keys:
             gang = gang_of(before[key], overlay=True)
             counts[gang] -= 1
             if not counts[gang]:
@@ -181,7 +184,7 @@ class PassMemory:
         state, before, impossible = known.state, known.kernels, known.impossible
         if (known.closed, known.policy, known.mix) != (closed, policy, mix):
             state = state.by(policy, mix, closed)
-        gone, new = _missing(before, kernels), _missing(kernels, before)
+        gone, new = _difference(before, kernels)
         if gone:
             state.release(kernel for key in gone for kernel in before[key])
         if new:
@@ -190,9 +193,15 @@ class PassMemory:
         return state.copy()
 
 
-def _missing(some: Mapping[int, object], others: Mapping[int, object]) -> list[int]:
-    """Return the keys of the first that the others lack. There are few of them, among thousands."""
-    return list(filterfalse(others.__contains__, some))
+def _difference(before: dict[int, Kept], now: dict[int, Kept]) -> tuple[list[int], list[int]]:
+    """Return the keys that are gone, and those that are new. There are few of them, among thousands.
+
+    How many are new follows from how many are gone. Most of them come last, so the search begins there.
+    """
+    gone = list(filterfalse(now.__contains__, before))
+    count = len(now) - len(before) + len(gone)
+    new = list(islice(filterfalse(before.__contains__, reversed(now)), count))
+    return gone, new[::-1]
 
 
 def _are_the_same(some: Sequence[object], others: Sequence[object]) -> bool:

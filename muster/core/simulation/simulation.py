@@ -205,10 +205,11 @@ class _Run:
                 return
 
     def _snapshot(self) -> Snapshot:
-        return Snapshot(
+        return Snapshot.of_parts(
             self._cluster.agents,
-            (*self._running.values(), *self._waiting.values()),
-            self._now,
+            tuple(self._running.values()),
+            tuple(self._waiting.values()),
+            now=self._now,
             policy=self._cluster.policy,
             ended=self._over,
             usage=self._usage.at(self._now, self._running.values()),
