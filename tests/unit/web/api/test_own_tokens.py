@@ -89,7 +89,7 @@ def test_the_page_shows_a_new_token_once(browser, service):
 
 def test_the_page_offers_no_scope_that_is_refused(browser):
     page = browser("ada").get("/account").text
-    assert re.findall(r'<option value="(\w+)"', page) == ["user", "read"]
+    assert re.findall(r'<input type="radio" name="scope" value="(\w+)"', page) == ["user", "read"]
     assert "New token" not in browser("ada", Scope.READ).get("/account").text
 
 
