@@ -7,7 +7,7 @@ import pytest
 
 from tests.native.gpu_container import CAP, CONTEXT, MIB, OUT_OF_MEMORY
 
-# An exporter, whose child opens the memory and does what it is told: "close", "open" or "end".
+# An exporter, whose child opens the memory and obeys each word that it reads: "close", "open" or "end".
 BEGIN = """
 import os, signal
 class Handle(ctypes.Structure):
