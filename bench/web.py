@@ -42,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.web_load import Received, Refreshed, keep_open, listen, write
 from bench.web_server import USERS, Client, Prepared, Served, prepared, served
 from muster.core.model.session import SessionState
+from muster.service.scheduler.compiled_code import compile_placement
 from muster.store.store import Store
 from tests.contract.postgresql_server import postgresql_server
 
@@ -231,7 +232,11 @@ MEASURED = {"list": measured_lists, "live": runs_of_live, "pages": runs_of_pages
 
 
 def measured_queue(ready: Prepared, given: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Measure the queue page of a new server in each run, from the kept sign-in of a first one."""
+    """Measure the queue page of a new server in each run, from the kept sign-in of a first one.
+
+    The scheduler's code is there, as after a site's first daemon.
+    """
+    compile_placement()
     with served(ready) as before:
         browsers = [before.admin_browser]
     figures: dict[str, list[dict[str, float]]] = {"first page": [], "its refresh": []}

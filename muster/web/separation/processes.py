@@ -14,7 +14,7 @@ from ssl import SSLContext
 
 from muster.core.values.errors import BadInputError
 from muster.core.values.garbage import keep_what_is_loaded
-from muster.service.scheduler.compiled_code import is_compiled
+from muster.service.scheduler.compiled_code import compiling_beside, is_compiled
 from muster.service.service import Service
 from muster.settings import LogFormat
 from muster.web.rendering import STATIC, load_templates
@@ -86,8 +86,7 @@ def serve(
                 if account is not None:
                     service.unix_callers.refuse_server(account.pw_uid)
                 way_in = nullcontext() if local is None else UnixDoor(local, hand_over, service.unix_callers)
-                with service.served(), way_in:
-                    _read_ahead(service)
+                with service.served(), way_in, _queue_ahead(service):
                     keep_what_is_loaded()
                     Broker(service, None if account is None else (account.pw_uid, account.pw_gid)).serve(control)
     finally:
@@ -120,11 +119,19 @@ def _pass_on_ends(server: int) -> None:
     threading.Thread(target=pass_on, name="signals", daemon=True).start()
 
 
+def _queue_ahead(service: Service) -> AbstractContextManager[None]:
+    """Have the queue read and decided before the server listens, so that no request waits for what this takes once.
+
+    Where nothing is compiled, that takes a minute, for which nobody should be kept out: it is done in the context,
+    beside the requests.
+    """
+    if is_compiled():
+        _read_ahead(service)
+        return nullcontext()
+    return compiling_beside(lambda: _read_ahead(service))
+
+
 def _read_ahead(service: Service) -> None:
-    """Read and decide the queue before the server listens, so that no request waits for all that this takes once."""
-    if not is_compiled():
-        # To compile takes a minute, for which nobody should be kept out. The daemon does so when it starts.
-        return
     try:
         service.read_ahead()
     except Exception:

@@ -1,14 +1,18 @@
 """The queue is decided once for all who look at the same moment, and before the server's first request."""
 
+import threading
+
 import pytest
 
 from muster.core.model.token import Scope
 from muster.service.questions import decided_queue
+from muster.service.scheduler import compiled_code
 from muster.service.scheduler.compiled_code import compile_placement
 from muster.web.rendering import _environment, load_templates
 from muster.web.separation import processes
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -44,8 +48,8 @@ def test_readers_between_two_changes_share_a_decision(browser, decided, service)
 
 def test_a_server_has_decided_before_its_first_request(browser, decided, service):
     compile_placement()
-    processes._read_ahead(service.service)
-    assert len(decided) == 1
+    with processes._queue_ahead(service.service):
+        assert len(decided) == 1
     browser("ada").get("/queue")
     assert len(decided) == 1
 
@@ -57,14 +61,29 @@ def test_a_server_that_cannot_read_the_queue_starts_all_the_same(caplog, monkeyp
         raise ZeroDivisionError("in the order of a site")
 
     monkeypatch.setattr(service.service, "read_ahead", read_ahead)
-    processes._read_ahead(service.service)
+    with processes._queue_ahead(service.service):
+        pass
     assert "the queue could not be read" in caplog.text
 
 
 def test_where_nothing_is_compiled_the_server_does_not_wait(decided, monkeypatch, service):
+    """It decides beside its first requests, once the code is there."""
     monkeypatch.setattr(processes, "is_compiled", lambda: False)
-    processes._read_ahead(service.service)
-    assert not decided
+    has_code, has_read = threading.Event(), threading.Event()
+    monkeypatch.setattr(compiled_code, "_is_kept", lambda: False)
+    monkeypatch.setattr(compiled_code, "compile_placement", has_code.wait)
+    read_ahead = service.service.read_ahead
+
+    def read():
+        read_ahead()
+        has_read.set()
+
+    monkeypatch.setattr(service.service, "read_ahead", read)
+    with processes._queue_ahead(service.service):
+        assert not decided
+        has_code.set()
+        assert has_read.wait(PATIENCE_S)
+    assert len(decided) == 1
 
 
 def test_all_templates_are_compiled_before_the_first_page():
