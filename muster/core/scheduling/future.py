@@ -74,6 +74,7 @@ class Future:
     def __init__(self, state: PlacementState, holders: Iterable[Holder], now: float) -> None:
         self._state = state
         self._holders = sorted(holders)
+        self._holdings = state.holdings(holder.lies.kernels for holder in self._holders)
         self._now = now
 
     def start(self, gang: Gang, closed: frozenset[str]) -> Start | None:
@@ -122,8 +123,10 @@ class Future:
             if head is None or math.isinf(head.at) or not ends:
                 break
             at = max(at, ends[0].end)
+            ended = []
             while ends and ends[0].end <= at:
-                state.release(heapq.heappop(ends).lies.kernels)
+                ended.append(heapq.heappop(ends))
+            state.release(chain.from_iterable(holder.lies.kernels for holder in ended))
         return starts
 
     def _start(self, gang: Gang, closed: frozenset[str], state: PlacementState, gone: int, count: int) -> Start:
@@ -140,7 +143,7 @@ class Future:
 
     def _let_go(self, state: PlacementState, first: int, last: int) -> PlacementState:
         then = state.copy()
-        then.release(chain.from_iterable(holder.lies.kernels for holder in self._holders[first:last]))
+        then.give_back(self._holdings.of(first, last))
         return then
 
 

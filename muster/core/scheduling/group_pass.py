@@ -34,7 +34,16 @@ from muster.core.scheduling.placement import (
 )
 from muster.core.scheduling.preemption import victims
 from muster.core.scheduling.queue_order import batches, sample
-from muster.core.scheduling.reasons import behind, busy, moving, never_fits, no_agents, preempted_by, preempting
+from muster.core.scheduling.reasons import (
+    behind,
+    busy,
+    moving,
+    never_fits,
+    no_agents,
+    preempted_by,
+    preempting,
+    sick_gpus,
+)
 from muster.core.scheduling.repack import Ahead, Placed, Repacker, placed_each, placements
 from muster.core.values.slots import Slots
 
@@ -148,6 +157,10 @@ class GroupPass:
     def _known_agents(self) -> GroupAgents:
         return self._memory.agents(self._group, list(self._agents.values()), self._snapshot)
 
+    @cached_property
+    def _sick(self) -> str:
+        return sick_gpus(self._agents)
+
     @property
     def _capacity(self) -> Slots:
         return self._known_agents.capacity
@@ -198,7 +211,10 @@ class GroupPass:
                 if kind is not None and kind.full:
                     self.reasons[session.id] = kind.answer or self._answer(session, kind)
             if end < len(sessions):
-                self._try(sessions[end], kinds[end])
+                session, kind = sessions[end], kinds[end]
+                self._try(session, kind)
+                if kind is not None and placed < len(chosen) and session.id not in self.reasons:
+                    kind.alone = True
             position = end + 1
 
     def _answer(self, session: Session, kind: Kind) -> Wait:
@@ -209,7 +225,7 @@ class GroupPass:
         return reason
 
     def _start_each(self, sessions: Sequence[Session], kinds: Sequence[Kind]) -> int:
-        """Start as many of the sessions in turn as fit on one agent each; return how many."""
+        """Start as many of the sessions in turn as `place_each` finds places for; return how many."""
         if not sessions:
             return 0
         given = self._state.place_each([kind.gang for kind in kinds])
@@ -295,7 +311,6 @@ class GroupPass:
         return moved[-1].allocations
 
     def _start(self, session: Session, kind: Kind, allocations: tuple[Allocation, ...]) -> None:
-        kind.wide = kind.gang.spread and len({given.agent_id for given in allocations}) > 1
         self._starting.append(session)
         self._lying.append(Placed(kind.gang, kind.closed, allocations))
         self._admission.admit(session)
@@ -404,7 +419,7 @@ class GroupPass:
         if not self._explains:
             return Wait(WaitCode.BUSY, "")
         misses = self._state.misses(kind.gang, kind.closed)
-        reason = busy(self._group, kind.gang, misses, self._agents, no_overlay=kind.gang != kind.request)
+        reason = busy(self._group, kind.gang, misses, self._agents, self._sick, no_overlay=kind.gang != kind.request)
         avoided = sorted(kind.closed.intersection(first.failed_on))
         if not avoided:
             return reason

@@ -20,10 +20,11 @@ _answer = attrgetter("answer")
 class Kind:
     """A kind of sessions with the same request: what was found out for one holds for all.
 
-    `request` is the gang where overlay networks are available. `full` once none of them starts any more in this pass:
-    capacity only shrinks. `wide` once it was laid over several agents. `first` is the first of them that waits; `ahead`
-    and `later` stand for the reasons of those that wait ahead of the head, for agents to be back or open and so for no
-    other session, and of the others. `answer` is what all further plain sessions wait for.
+    `request` is the gang where overlay networks are available. `full` once none of them starts any more in this
+    pass: capacity only shrinks. `alone` once one of them started for which no places were found together with
+    others. `first` is the first of them that waits; `ahead` and `later` stand for the reasons of those that wait
+    ahead of the head, for agents to be back or open and so for no other session, and of the others. `answer` is
+    what all further plain sessions wait for.
     """
 
     gang: Gang
@@ -31,7 +32,7 @@ class Kind:
     closed: frozenset[str]
     total: Slots
     full: bool = False
-    wide: bool = False
+    alone: bool = False
     impossible: Wait | None = None
     first: Session | None = None
     ahead: Wait | None = None
@@ -107,7 +108,7 @@ def stretch(kinds: Sequence[Kind | None], places: Sequence[int], start: int, mos
     for place in range(bisect_left(places, start), len(places)):
         number = places[place]
         kind = kinds[number]
-        if kind is None or (kind.wide and not kind.full):
+        if kind is None or (kind.alone and not kind.full):
             return chosen, number
         if kind.full:
             continue

@@ -50,7 +50,8 @@ def never_fits(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agen
     return _counted(WaitCode.NEVER_FITS, message, misses)
 
 
-def busy(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent], *, no_overlay: bool) -> Wait:
+def busy(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent], sick: str, *, no_overlay: bool) -> Wait:
+    """Return the wait of a gang for which too little is free; `sick` are the `sick_gpus` of the agents."""
     causes = _causes(misses.filtered)
     if not misses.considered:
         message = f"no agent of group {group} takes sessions now ({causes})"
@@ -61,9 +62,18 @@ def busy(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent], *,
         message = f"too little is free now; {lacks}, and no overlay network joins agents: no swarm manager answers"
     if causes:
         message += f" (agents left out: {causes})"
-    if any(slots.gpu or slots.fgpu for slots in gang.slots):
-        message += _quarantined(agents)
+    if sick and any(slots.gpu or slots.fgpu for slots in gang.slots):
+        message += f"; in quarantine: {sick}"
     return _counted(WaitCode.BUSY, message, misses)
+
+
+def sick_gpus(agents: Mapping[str, Agent]) -> str:
+    """Return the names of the GPUs that get no sessions because they are sick; an empty text without any."""
+    if not any(map(_quarantine, chain.from_iterable(map(_gpus, agents.values())))):
+        return ""
+    sick = [f"GPU {gpu.index} of {agent.id}" for agent in agents.values() for gpu in agent.gpus if gpu.quarantine]
+    more = f" and {len(sick) - _MOST_NAMED} others" if len(sick) > _MOST_NAMED else ""
+    return f"{', '.join(sick[:_MOST_NAMED])}{more}"
 
 
 def behind(head: Session, *, delays: bool) -> Wait:
@@ -116,16 +126,6 @@ def _counted(code: WaitCode, message: str, misses: Misses) -> Wait:
 
 def _causes(filtered: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {cause}" for cause, count in sorted(filtered.items()))
-
-
-def _quarantined(agents: Mapping[str, Agent]) -> str:
-    """Return which GPUs get no sessions because they are sick."""
-    if not any(map(_quarantine, chain.from_iterable(map(_gpus, agents.values())))):
-        return ""
-    sick = [f"GPU {gpu.index} of {agent.id}" for agent in agents.values() for gpu in agent.gpus if gpu.quarantine]
-    more = f" and {len(sick) - _MOST_NAMED} others" if len(sick) > _MOST_NAMED else ""
-    named = f"{', '.join(sick[:_MOST_NAMED])}{more}"
-    return f"; in quarantine: {named}"
 
 
 def _lacks(gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> str:

@@ -35,6 +35,11 @@ ROW: Final = 2
 SYNCED: Final = 3
 UNIFORM: Final = 4
 PICKY: Final = 5
+FIRST_DOMAIN: Final = 6
+END_DOMAIN: Final = 7
+
+Domains = tuple[Ints, Ints, Ints, Ints, Ints, Ints]
+"""Members and starts of the racks, of the zones, and of all agents as one domain: `hardware.Domain`."""
 
 NEVER_SYNCED: Final = -1
 RULED_OUT: Final = -1
@@ -231,28 +236,6 @@ def take_whole(ground: Ground, cache: Cache, shape: int, agent: int, places: Int
 
 
 @part
-def take_each(ground: Ground, cache: Cache, numbers: Ints, closed: Flags, places: Ints) -> int:
-    """Take places for one gang after the other, up to one that no agent holds; return how many were taken.
-
-    `places` says where the kernels lie, gang by gang, by rank. A gang whose row is not kept ends it as well.
-    """
-    first = 0
-    for taken in range(numbers.shape[0]):
-        shape = numbers[taken]
-        if cache.shapes[shape, ROW] < 0:
-            return taken
-        count = cache.shapes[shape, COUNT]
-        its_places = places[first : first + count]
-        update_row(ground, cache, shape, its_places)
-        agent = best_whole(cache, shape, closed)
-        if agent == NOWHERE:
-            return taken
-        take_whole(ground, cache, shape, agent, its_places)
-        first += count
-    return len(numbers)
-
-
-@part
 def best_next(
     ground: Ground,
     cache: Cache,
@@ -347,6 +330,44 @@ def nearest(
     return fewest
 
 
+@part
+def cover_nearest(
+    ground: Ground, cache: Cache, shape: int, domains: Domains, closed: Flags, used: Flags, places: Ints
+) -> bool:
+    """Return whether the gang's kinds of domains cover it, the first of them that does: then it has its `places`."""
+    for kind in range(cache.shapes[shape, FIRST_DOMAIN], cache.shapes[shape, END_DOMAIN]):
+        members, starts = domains[2 * kind], domains[2 * kind + 1]
+        if nearest(ground, cache, shape, False, members, starts, closed, used, places):
+            return True
+    return False
+
+
+@part
+def take_each(ground: Ground, cache: Cache, numbers: Ints, closed: Flags, places: Ints, domains: Domains) -> int:
+    """Take places for one gang after the other, up to one that none are found for; return how many were taken.
+
+    `places` says where the kernels lie, gang by gang, by rank. A gang whose row is not kept ends it as well.
+    """
+    used = np.zeros(cache.held.shape[1], np.bool_)
+    first = 0
+    for taken in range(numbers.shape[0]):
+        shape = numbers[taken]
+        if cache.shapes[shape, ROW] < 0:
+            return taken
+        count = cache.shapes[shape, COUNT]
+        its_places = places[first : first + count]
+        update_row(ground, cache, shape, its_places)
+        agent = best_whole(cache, shape, closed)
+        if agent != NOWHERE:
+            take_whole(ground, cache, shape, agent, its_places)
+        elif cover_nearest(ground, cache, shape, domains, closed, used, its_places):
+            commit(ground, cache, requests_of(cache, shape), its_places)
+        else:
+            return taken
+        first += count
+    return len(numbers)
+
+
 Arrays = tuple[Ints, Ints, Floats, Floats, Ints, Ints, Flags, Ints, Floats, Floats, Ints, Floats, Ints]
 """A `Ground` and a `Cache`, as plain tuples: named ones take numba longer to unpack."""
 
@@ -369,12 +390,12 @@ def _entry_points(
         return True
 
     @entry_point
-    def each_on_one_agent(numbers: Ints, arrays: Arrays, closed: Flags, places: Ints) -> int:
+    def each_in_turn(numbers: Ints, arrays: Arrays, closed: Flags, places: Ints, domains: Domains) -> int:
         """Return how many of the gangs were taken: `take_each`."""
         _ = made_of
         ground, cache = ground_of(*arrays[:4]), cache_of(*arrays[4:])
         closed, places = borrowed(closed), borrowed(places)
-        return take_each(ground, cache, numbers, closed, places)
+        return take_each(ground, cache, numbers, closed, places, domains)
 
     @entry_point
     def over_agents(
@@ -409,7 +430,7 @@ def _entry_points(
         places = borrowed(places)
         commit(ground, cache, requests_of(cache, shape), places)
 
-    return on_one_agent, each_on_one_agent, over_agents, take_places
+    return on_one_agent, each_in_turn, over_agents, take_places
 
 
-on_one_agent, each_on_one_agent, over_agents, take_places = _entry_points(revision())
+on_one_agent, each_in_turn, over_agents, take_places = _entry_points(revision())

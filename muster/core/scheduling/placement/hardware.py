@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from muster.core.scheduling.placement.columns import (
     UNCUT,
 )
 from muster.core.scheduling.placement.compiled import Flags, Ints
-from muster.core.scheduling.placement.gang import Constraint, Gang, demanding_first
+from muster.core.scheduling.placement.gang import Constraint, Gang, Topology, demanding_first
 
 _CHOICES = {"policy": POLICY, "fill": FILL, "spread": SPREAD, "fragmentation": LEAST_FRAGMENTING}
 _facts = attrgetter("units", "fraction", "exclusive", "numa_node", "model")
@@ -60,6 +60,10 @@ class Domain:
             members = members[agents[members]]
             if len(members):
                 yield members
+
+
+DOMAINS: Final[Mapping[Topology, tuple[int, int]]] = {"any": (2, 3), "prefer-rack": (0, 3), "one-rack": (0, 1)}
+"""By topology, the first and the end of the kinds of domains that are tried in turn: racks, zones, and all agents."""
 
 
 class Gpus(NamedTuple):
@@ -93,6 +97,12 @@ class Hardware:
     zones: Domain
     everywhere: Domain
     gpus_of_model: dict[str, int]
+
+    @property
+    def domains(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
+        """Return the members and starts of the racks, of the zones, and of all agents as one domain."""
+        racks, zones, everywhere = self.racks, self.zones, self.everywhere
+        return racks.members, racks.starts, zones.members, zones.starts, everywhere.members, everywhere.starts
 
     @classmethod
     def of(cls, agents: Sequence[Agent]) -> "Hardware":

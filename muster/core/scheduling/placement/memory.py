@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from muster.core.scheduling.placement import choose, columns
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
+from muster.core.scheduling.placement.corner import has_corners
 from muster.core.scheduling.placement.gang import Gang, demanding_first
-from muster.core.scheduling.placement.hardware import Hardware
+from muster.core.scheduling.placement.hardware import DOMAINS, Hardware
 
 _MOST_BYTES: Final = 128 << 20
 _MOST_ROWS: Final = 2048
@@ -37,7 +38,7 @@ class Memory:
         self._most_rows = max(_FIRST_ROWS, min(_MOST_ROWS, _MOST_BYTES // (16 * max(1, agents))))
         self._kernels = 0
         self.most_kernels = 0
-        self.shapes: Ints = np.zeros((_FIRST_ROWS, choose.PICKY + 1), dtype=np.int64)
+        self.shapes: Ints = np.zeros((_FIRST_ROWS, choose.END_DOMAIN + 1), dtype=np.int64)
         self.requests: Ints = np.zeros((_FIRST_ROWS, columns.LIKE_LAST + 1), dtype=np.int64)
         self.serves: Flags = np.zeros((_FIRST_ROWS, len(hardware.models) + 1), dtype=np.bool_)
         self.held: Ints = np.zeros((_FIRST_ROWS, agents), dtype=np.int64)
@@ -94,9 +95,9 @@ class Memory:
         self.shapes[number, choose.SYNCED] = choose.NEVER_SYNCED
         return number
 
-    def changed(self, agents: Sequence[int]) -> None:
+    def changed(self, agents: Ints) -> None:
         """Note that these agents have something else free."""
-        different = np.array(sorted(set(agents)), dtype=np.int64)
+        different = np.unique(agents)
         size, count = len(self.log) - 1, len(different)
         self.log[1 + (self.log[0] + np.arange(count)) % size] = different
         self.log[0] += count
@@ -115,6 +116,9 @@ class Memory:
         shape[choose.COUNT] = len(order)
         shape[choose.UNIFORM] = len(set(gang.slots)) == 1
         shape[choose.PICKY] = bool(gang.constraint.gpu_models)
+        # By none where more than one way to lay down its kernels is tried.
+        covers = gang.spread and not has_corners(gang)
+        shape[choose.FIRST_DOMAIN : choose.END_DOMAIN + 1] = DOMAINS[gang.constraint.topology] if covers else (0, 0)
         self.serves[number, :-1] = [gang.constraint.takes_model(model) for model in self._hardware.models]
         while len(self.requests) < self._kernels + len(order):
             self.requests = _doubled(self.requests)

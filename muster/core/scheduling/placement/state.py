@@ -5,7 +5,7 @@ The same input gives the same plan: agents stand in the order of their ids, and 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from muster.core.scheduling.placement.columns import CAPACITY, CUT, EXCLUSIVE, U
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
 from muster.core.scheduling.placement.corner import cornered, has_corners
 from muster.core.scheduling.placement.gang import Gang, Typical
-from muster.core.scheduling.placement.hardware import Domain, Hardware, scarcest_first
+from muster.core.scheduling.placement.hardware import DOMAINS, Domain, Hardware, scarcest_first
+from muster.core.scheduling.placement.holdings import Held, Holder, Holdings
 from muster.core.scheduling.placement.memory import SCARCEST, Memory
 from muster.core.scheduling.placement.misses import Misses, Shortages
 from muster.core.scheduling.placement.search import arrangement, enough_in_total
@@ -32,15 +33,6 @@ _STEPS_OF_A_STATE: Final = 2_000
 _SHARE_STEPS_OF_A_STATE: Final = 10_000
 _STEPS_OF_A_PROOF: Final = 5_000
 _NOBODY: Final[frozenset[str]] = frozenset()
-
-
-class Holder(Protocol):
-    """A kernel, or whatever else is known to have capacity."""
-
-    @property
-    def slots(self) -> Slots: ...
-    @property
-    def allocation(self) -> Allocation | None: ...
 
 
 class PlacementState:
@@ -136,9 +128,10 @@ class PlacementState:
         return tuple(self._allocations.at(self._places[: len(gang.slots)].tolist()))
 
     def place_each(self, gangs: Sequence[Gang]) -> list[tuple[Allocation, ...]]:
-        """Take capacity on one agent for each gang in turn, up to one that none holds; return what they were given.
+        """Take capacity for each gang in turn, up to one that is not found any; return what they were given.
 
-        Those that are given something get what `place` would give them one after the other, in one compiled call.
+        Those that are given something get what `place` would give them one after the other, in one compiled call. It
+        does not search as long as `place` does: that may find what this does not.
         """
         keys = list(map(id, gangs))
         different = dict(zip(keys, gangs, strict=True))
@@ -147,7 +140,7 @@ class PlacementState:
         counts = list(map(sizes.__getitem__, keys))
         places = np.zeros((sum(counts), self._places.shape[1]), dtype=np.int64)
         in_order = np.array(list(map(numbers.__getitem__, keys)), dtype=np.int64)
-        taken = choose.each_on_one_agent(in_order, self._arrays, _ALL_OPEN, places)
+        taken = choose.each_in_turn(in_order, self._arrays, _ALL_OPEN, places, self._hardware.domains)
         if not taken:
             return []
         self._changed()
@@ -208,13 +201,19 @@ class PlacementState:
 
     def take(self, kernels: Iterable[Holder]) -> None:
         """Take what committed kernels use, even where that is more than there is."""
-        self._move(kernels, -1)
-        self._changed()
+        self._move(self.holdings([kernels]).of(0, 1), -1)
 
     def release(self, kernels: Iterable[Holder]) -> None:
         """Give back what `take` or `place` took."""
-        self._move(kernels, 1)
-        self._changed()
+        self.give_back(self.holdings([kernels]).of(0, 1))
+
+    def holdings(self, sessions: Iterable[Iterable[Holder]]) -> Holdings:
+        """Return what the kernels of each session hold here; the same in copies of this state."""
+        return Holdings(self._hardware, sessions)
+
+    def give_back(self, held: Held) -> None:
+        """Give back what is held; `release` of its kernels."""
+        self._move(held, 1)
         self._failed.clear()
 
     def emptied(self) -> Self:
@@ -343,11 +342,8 @@ class PlacementState:
         if not gang.spread:
             return False
         hardware = self._hardware
-        domains = {
-            "any": (hardware.everywhere,),
-            "prefer-rack": (hardware.racks, hardware.zones, hardware.everywhere),
-            "one-rack": (hardware.racks,),
-        }[gang.constraint.topology]
+        first, end = DOMAINS[gang.constraint.topology]
+        domains = (hardware.racks, hardware.zones, hardware.everywhere)[first:end]
         if self._covered(shape, domains, closed, takes=takes):
             return True
         order = scarcest_first(hardware, gang)
@@ -392,29 +388,12 @@ class PlacementState:
             self._places[rank, : len(place)] = place
         choose.take_places(shape, self._arrays, self._places)
 
-    def _move(self, kernels: Iterable[Holder], sign: int) -> None:
-        hardware, width = self._hardware, self._free.shape[1]
-        touched, positions, amounts = list[int](), list[int](), list[int]()
-        for kernel in kernels:
-            allocation = kernel.allocation
-            agent = hardware.index.get(allocation.agent_id) if allocation else None
-            if allocation is None or agent is None:
-                continue
-            first, slots = agent * width, kernel.slots
-            touched.append(agent)
-            positions += first + columns.CPU, first + columns.MEM, first + columns.KERNELS
-            amounts += slots.cpu, slots.mem, -1
-            _, uuids, gpus = hardware.gpus[agent]
-            for share in allocation.gpus:
-                gpu = uuids.index(share.uuid) if share.uuid in uuids else None
-                if gpu is not None and not hardware.agents[agent].gpus[gpu].quarantine:
-                    positions.append(first + columns.FIRST_GPU + gpu)
-                    # A whole GPU stays whole where the site has since cut its GPUs into other units.
-                    amounts.append(gpus.capacities[gpu] if share.whole else share.amount)
-        if touched:
+    def _move(self, held: Held, sign: int) -> None:
+        if len(held.agents):
             # All at once: to change one number of an array costs as much as a dozen of Python's own.
-            np.add.at(self._free.reshape(-1), positions, sign * np.array(amounts, dtype=np.int64))
-            self._memory.changed(touched)
+            np.add.at(self._free.reshape(-1), held.positions, sign * held.amounts)
+            self._memory.changed(held.agents)
+        self._changed()
 
     def _flags(self, closed: frozenset[str]) -> Flags:
         flags = self._closed.get(closed)
@@ -425,7 +404,7 @@ class PlacementState:
     def _with(self, free: Ints) -> Self:
         """Return these agents with other amounts free, and with a copy of the cache."""
         memory = self._memory.copy()
-        memory.changed(np.flatnonzero((free != self._free).any(axis=1)).tolist())
+        memory.changed(np.flatnonzero((free != self._free).any(axis=1)))
         hardware, known = self._hardware, self._allocations
         state = type(self)(hardware, free, memory, self._shut, self._weights, self._mix, known)
         state._steps_left = self._steps_left  # noqa: SLF001
