@@ -202,7 +202,7 @@ class GroupPass:
             return
         places, position = left_open(kinds), 0
         while position < len(sessions):
-            alone = self._head is not None and (self._head.room is not None or not self._policy.backfill)
+            alone = self._head is not None and not self._policy.backfill
             chosen, end = stretch(kinds, places, position, 0 if alone else len(sessions))
             placed = self._start_each([sessions[n] for n in chosen], [kind for n in chosen if (kind := kinds[n])])
             if placed < len(chosen):
@@ -213,8 +213,8 @@ class GroupPass:
             if end < len(sessions):
                 session, kind = sessions[end], kinds[end]
                 self._try(session, kind)
-                if kind is not None and placed < len(chosen) and session.id not in self.reasons:
-                    kind.alone = True
+                if kind is not None and placed < len(chosen):
+                    kind.alone = not kind.full
             position = end + 1
 
     def _answer(self, session: Session, kind: Kind) -> Wait:
@@ -228,7 +228,12 @@ class GroupPass:
         """Start as many of the sessions in turn as `place_each` finds places for; return how many."""
         if not sessions:
             return 0
-        given = self._state.place_each([kind.gang for kind in kinds])
+        gangs = list(map(_gang_of, kinds))
+        if self._head is None or self._head.room is None:
+            given = self._state.place_each(gangs)
+        else:
+            in_time = [self._ends_in_time(session, self._head) for session in sessions]
+            given = self._head.room.place_each_beside(gangs, self._state, in_time)
         count = len(given)
         sessions, kinds = sessions[:count], kinds[:count]
         self._starting += sessions
@@ -289,12 +294,16 @@ class GroupPass:
         head = self._head
         if head is None or head.room is None:
             return self._state.place(kind.gang, kind.closed)
-        over_in_time = end_of(session, self._snapshot.now) <= head.start < math.inf
-        given, other = (self._state, head.room) if over_in_time else (head.room, self._state)
+        in_time = self._ends_in_time(session, head)
+        given, other = (self._state, head.room) if in_time else (head.room, self._state)
         allocations = given.place(kind.gang, kind.closed)
         if allocations is not None:
             other.take_as(given, kind.gang)
         return allocations
+
+    def _ends_in_time(self, session: Session, head: _Head) -> bool:
+        """Return whether a session that starts now has ended when the head starts."""
+        return end_of(session, self._snapshot.now) <= head.start < math.inf
 
     def _repacked(self, kind: Kind) -> tuple[Allocation, ...] | None:
         """Return allocations for a gang that does not fit, after what this pass has placed was placed anew.

@@ -21,8 +21,8 @@ class Kind:
     """A kind of sessions with the same request: what was found out for one holds for all.
 
     `request` is the gang where overlay networks are available. `full` once none of them starts any more in this
-    pass: capacity only shrinks. `alone` once one of them started for which no places were found together with
-    others. `first` is the first of them that waits; `ahead` and `later` stand for the reasons of those that wait
+    pass: capacity only shrinks. `alone` once one for which no places were found together with others may still have
+    some. `first` is the first of them that waits; `ahead` and `later` stand for the reasons of those that wait
     ahead of the head, for agents to be back or open and so for no other session, and of the others. `answer` is
     what all further plain sessions wait for.
     """

@@ -343,26 +343,62 @@ def cover_nearest(
 
 
 @part
-def take_each(ground: Ground, cache: Cache, numbers: Ints, closed: Flags, places: Ints, domains: Domains) -> int:
+def take_one(
+    ground: Ground, cache: Cache, shape: int, domains: Domains, closed: Flags, used: Flags, places: Ints
+) -> bool:
+    """Return whether places were found for the gang, on one agent or over several; if so, they are taken."""
+    update_row(ground, cache, shape, places)
+    agent = best_whole(cache, shape, closed)
+    if agent != NOWHERE:
+        take_whole(ground, cache, shape, agent, places)
+        return True
+    if cover_nearest(ground, cache, shape, domains, closed, used, places):
+        commit(ground, cache, requests_of(cache, shape), places)
+        return True
+    return False
+
+
+@part
+def take_each(
+    ground: Ground,
+    cache: Cache,
+    numbers: Ints,
+    other_ground: Ground,
+    other_cache: Cache,
+    other_numbers: Ints,
+    there: Flags,
+    domains: Domains,
+    closed: Flags,
+    places: Ints,
+) -> int:
     """Take places for one gang after the other, up to one that none are found for; return how many were taken.
 
-    `places` says where the kernels lie, gang by gang, by rank. A gang whose row is not kept ends it as well.
+    `places` says where the kernels lie, gang by gang, by rank. Where there are `other_numbers`, each gang takes the
+    same places of the other state, or those that are found `there`. A gang whose row is not kept ends it as well.
     """
     used = np.zeros(cache.held.shape[1], np.bool_)
     first = 0
     for taken in range(numbers.shape[0]):
         shape = numbers[taken]
-        if cache.shapes[shape, ROW] < 0:
-            return taken
         count = cache.shapes[shape, COUNT]
         its_places = places[first : first + count]
-        update_row(ground, cache, shape, its_places)
-        agent = best_whole(cache, shape, closed)
-        if agent != NOWHERE:
-            take_whole(ground, cache, shape, agent, its_places)
-        elif cover_nearest(ground, cache, shape, domains, closed, used, its_places):
-            commit(ground, cache, requests_of(cache, shape), its_places)
+        if not other_numbers.shape[0]:
+            if cache.shapes[shape, ROW] < 0:
+                return taken
+            found = take_one(ground, cache, shape, domains, closed, used, its_places)
         else:
+            twin = other_numbers[taken]
+            if cache.shapes[shape, ROW] < 0 or other_cache.shapes[twin, ROW] < 0:
+                return taken
+            if there[taken]:
+                found = take_one(other_ground, other_cache, twin, domains, closed, used, its_places)
+                if found:
+                    commit(ground, cache, requests_of(cache, shape), its_places)
+            else:
+                found = take_one(ground, cache, shape, domains, closed, used, its_places)
+                if found:
+                    commit(other_ground, other_cache, requests_of(other_cache, twin), its_places)
+        if not found:
             return taken
         first += count
     return len(numbers)
@@ -390,12 +426,24 @@ def _entry_points(
         return True
 
     @entry_point
-    def each_in_turn(numbers: Ints, arrays: Arrays, closed: Flags, places: Ints, domains: Domains) -> int:
+    def each_in_turn(
+        numbers: Ints,
+        arrays: Arrays,
+        other_numbers: Ints,
+        others: Arrays,
+        there: Flags,
+        closed: Flags,
+        places: Ints,
+        domains: Domains,
+    ) -> int:
         """Return how many of the gangs were taken: `take_each`."""
         _ = made_of
         ground, cache = ground_of(*arrays[:4]), cache_of(*arrays[4:])
+        other_ground, other_cache = ground_of(*others[:4]), cache_of(*others[4:])
         closed, places = borrowed(closed), borrowed(places)
-        return take_each(ground, cache, numbers, closed, places, domains)
+        return take_each(
+            ground, cache, numbers, other_ground, other_cache, other_numbers, there, domains, closed, places
+        )
 
     @entry_point
     def over_agents(

@@ -27,6 +27,7 @@ from muster.core.scheduling.placement.weights import typical_array, weight_array
 from muster.core.values.slots import Slots, total
 
 _ALL_OPEN: Final = np.zeros(0, dtype=np.bool_)
+_NO_NUMBERS: Final = np.zeros(0, dtype=np.int64)
 # Limits of the search beside the compiled code: with larger groups or more time, a pass would wait for it.
 _MOST_SEARCHED: Final = 256
 _STEPS_OF_A_STATE: Final = 2_000
@@ -133,23 +134,44 @@ class PlacementState:
         Those that are given something get what `place` would give them one after the other, in one compiled call. It
         does not search as long as `place` does: that may find what this does not.
         """
+        return self._place_each(gangs, self, ())
+
+    def place_each_beside(
+        self, gangs: Sequence[Gang], other: Self, there: Sequence[bool]
+    ) -> list[tuple[Allocation, ...]]:
+        """Do as `place_each`, and take the same places of the `other` state, which has the same agents.
+
+        Where `there` says so of a gang, its places are looked for in that one.
+        """
+        return self._place_each(gangs, other, there)
+
+    def _place_each(self, gangs: Sequence[Gang], other: Self, there: Sequence[bool]) -> list[tuple[Allocation, ...]]:
         keys = list(map(id, gangs))
         different = dict(zip(keys, gangs, strict=True))
-        numbers = {key: self._number(gang) for key, gang in different.items()}
         sizes = {key: len(gang.slots) for key, gang in different.items()}
         counts = list(map(sizes.__getitem__, keys))
         places = np.zeros((sum(counts), self._places.shape[1]), dtype=np.int64)
-        in_order = np.array(list(map(numbers.__getitem__, keys)), dtype=np.int64)
-        taken = choose.each_in_turn(in_order, self._arrays, _ALL_OPEN, places, self._hardware.domains)
+        numbers = self._numbers(keys, different)
+        others = _NO_NUMBERS if other is self else other._numbers(keys, different)
+        flags = np.array(there, dtype=np.bool_)
+        taken = choose.each_in_turn(
+            numbers, self._arrays, others, other._arrays, flags, _ALL_OPEN, places, self._hardware.domains
+        )
         if not taken:
             return []
         self._changed()
+        other._changed()
         ends = list(accumulate(counts[:taken]))
         places = places[: ends[-1]]
         given = self._allocations.at(places[:, : columns.FIRST_WHOLE + places[:, columns.WHOLES].max()].tolist())
         if len(given) == taken:
             return list(zip(given, strict=True))
         return [tuple(given[end - count : end]) for end, count in zip(ends, counts, strict=False)]
+
+    def _numbers(self, keys: Sequence[int], different: Mapping[int, Gang]) -> Ints:
+        """Return the numbers of gangs, given by key."""
+        numbers = {key: self._number(gang) for key, gang in different.items()}
+        return np.array(list(map(numbers.__getitem__, keys)), dtype=np.int64)
 
     def take_as(self, other: Self, gang: Gang) -> None:
         """Take the places that `place` of the other, of the same agents, found last; the gang has to be that one."""
