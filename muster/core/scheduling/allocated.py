@@ -1,6 +1,6 @@
 """What each owner has, kept up to date while a pass places sessions, and added up only on request."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from muster.core.model.session import Session
 from muster.core.values.slots import Slots
@@ -9,7 +9,7 @@ from muster.core.values.slots import Slots
 class Allocated(Mapping[str, Slots]):
     """The slots that each owner has. Orders without use for it, such as first in, first out, cost nothing."""
 
-    def __init__(self, placed: Sequence[Session]) -> None:
+    def __init__(self, placed: Collection[Session]) -> None:
         self._to_count: list[tuple[str, Slots]] = []
         self._placed = placed
         self._counted: dict[str, Slots] | None = None

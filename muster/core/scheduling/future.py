@@ -60,7 +60,8 @@ def end_of(session: Session, now: float) -> float:
 
 
 def holder(session: Session, now: float) -> Holder:
-    return Holder(end_of(session, now), session.started_at or now, session.id, session)
+    since = now if session.started_at is None else session.started_at
+    return Holder(end_of(session, now), since, session.id, session)
 
 
 def starter(session: Session, placed: Placed, now: float) -> Holder:

@@ -6,7 +6,7 @@ Feitelson, IEEE TPDS 2001).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -22,9 +22,9 @@ from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.allocated import Allocated
 from muster.core.scheduling.defragment import Movable, in_line, may_move, moves
 from muster.core.scheduling.elastic import largest_gang
-from muster.core.scheduling.future import Future, Waiting, end_of, holder, starter
+from muster.core.scheduling.future import Future, Waiting, end_of, starter
+from muster.core.scheduling.group_memory import GroupAgents, GroupMemory
 from muster.core.scheduling.kinds import Kind, Kinds, answers_of, left_open, stretch
-from muster.core.scheduling.pass_memory import GroupAgents, PassMemory
 from muster.core.scheduling.placement import (
     Gang,
     PlacementState,
@@ -33,7 +33,7 @@ from muster.core.scheduling.placement import (
     typical_requests,
 )
 from muster.core.scheduling.preemption import victims
-from muster.core.scheduling.queue_order import batches, sample
+from muster.core.scheduling.queue_order import batches
 from muster.core.scheduling.reasons import (
     behind,
     busy,
@@ -78,7 +78,7 @@ class GroupPass:
         group: str,
         pending: Sequence[Session],
         admission: Admission,
-        memory: PassMemory,
+        memory: GroupMemory,
         *,
         explains: bool = True,
     ) -> None:
@@ -91,7 +91,7 @@ class GroupPass:
         self._memory = memory
         self._explains = explains
         self._policy = snapshot.policy.of(group)
-        self._agents: Mapping[str, Agent] = memory.members(group, snapshot)
+        self._agents: Mapping[str, Agent] = memory.members(snapshot)
         self._overlay = snapshot.overlay_keeper is not None
         self._head: _Head | None = None
         self._kinds = Kinds(admission, overlay=self._overlay)
@@ -147,15 +147,15 @@ class GroupPass:
     @cached_property
     def _moved_for(self) -> frozenset[str]:
         """Return the ids of the sessions for which others were moved that are not placed anew yet."""
-        return self._memory.moved_for(self._group, (*self._pending, *self._placed))
+        return self._memory.moved_for
 
-    @cached_property
-    def _placed(self) -> list[Session]:
-        return [s for s in self._snapshot.placed if s.spec.resource_group == self._group]
+    @property
+    def _placed(self) -> Collection[Session]:
+        return self._memory.placed.all
 
     @cached_property
     def _known_agents(self) -> GroupAgents:
-        return self._memory.agents(self._group, list(self._agents.values()), self._snapshot)
+        return self._memory.agents(list(self._agents.values()), self._snapshot)
 
     @cached_property
     def _sick(self) -> str:
@@ -176,14 +176,13 @@ class GroupPass:
 
     @cached_property
     def _plain(self) -> Mapping[int, Gang | None]:
-        return {} if self._admission.is_bounded else self._memory.plain(self._group, self._pending)
+        return {} if self._admission.is_bounded else self._memory.plain
 
     @cached_property
     def _state(self) -> PlacementState:
         known, here = self._known_agents, self._snapshot.placed
-        typical = sample(self._placed, self._pending)
-        mix = typical_requests(self._memory.requests(self._group, typical, self._plain))
-        return self._memory.state(self._group, known.agents, here, self._policy.placement, mix, known.closed)
+        mix = typical_requests(self._memory.requests(self._plain))
+        return self._memory.state(known.agents, here, self._policy.placement, mix, known.closed)
 
     @cached_property
     def _empty_state(self) -> PlacementState:
@@ -364,8 +363,9 @@ class GroupPass:
             self._leaving = {other.id for other in leaving}
             start = self._future.start(kind.gang, kind.closed) or start
             reason = preempting(leaving)
-        moved = [self._movable(other) for other in self._placed if other.moved_for == session.id]
         is_under_way = session.id in self._moved_for
+        again = (other for other in self._placed if is_under_way and other.moved_for == session.id)
+        moved = [self._movable(other) for other in in_line(again)]
         if self._policy.defragment and start.at > now and not leaving and not is_under_way:
             moved = self._moved(session, kind, start.at)
             if moved:
@@ -407,13 +407,14 @@ class GroupPass:
     def _future(self) -> Future:
         """Return the future with what this pass starts, and with what it preempts gone at once."""
         now = self._snapshot.now
-        stays = [holder(session, now) for session in self._placed if session.id not in self._leaving]
-        leaves = [holder(s, now)._replace(end=now) for s in self._placed if s.id in self._leaving]
+        holders = self._memory.placed.holders(now)
+        if self._leaving:
+            holders = [each._replace(end=now) if each.session_id in self._leaving else each for each in holders]
         starts = [starter(s, lying, now) for s, lying in zip(self._starting, self._lying, strict=True)]
-        return Future(self._state, [*stays, *leaves, *starts], now)
+        return Future(self._state, [*holders, *starts], now)
 
     def _impossible(self, request: Gang) -> Wait | None:
-        known = self._memory.impossible(self._group)
+        known = self._memory.impossible
         if request not in known:
             empty = self._empty_state
             known[request] = self._never_fits(request) if not empty.fits(request) and empty.excludes(request) else None
@@ -465,8 +466,9 @@ class GroupPass:
     @property
     def _endless(self) -> int:
         """Return how many sessions run in the group, or start in it now, without a time limit."""
-        stays = (session for session in self._placed if session.id not in self._leaving)
-        return sum(session.time_limit is None for session in (*stays, *self._starting))
+        leaving = [session for session in self._placed if session.id in self._leaving] if self._leaving else []
+        before = self._memory.placed.endless - sum(session.time_limit is None for session in leaving)
+        return before + sum(session.time_limit is None for session in self._starting)
 
     def _estimate(self, head: _Head) -> None:
         starts = self._future.estimates(self._first, backfill=self._policy.backfill)

@@ -6,9 +6,9 @@ from operator import attrgetter, eq, itemgetter
 from typing import Any
 
 from muster.core.model.session import Session
+from muster.core.scheduling.difference import Changes
 from muster.core.scheduling.placement import Gang, gang_of
 
-_MOST_GONE = 1024
 _MOST_AMOUNTS = 1 << 16
 # Fields are read by compiled code, several at once: a queue of a hundred thousand is read whole by its first pass. The
 # fields of a spec come from its dictionary, since those of models are slow to read.
@@ -29,21 +29,21 @@ class PlainSessions:
     """A cache of what sessions request, by their identity: almost none of a long queue changes between two passes."""
 
     def __init__(self) -> None:
+        self._changes: Changes[Session] = Changes()
         self._gangs: dict[int, Gang | None] = {}
-        # An identity is good for as long as its session is here.
-        self._sessions: list[Session] = []
         # By what sessions without roles and constraints ask for.
         self._by_amounts: dict[tuple[object, ...], Gang] = {}
 
-    def of(self, sessions: Sequence[Session]) -> Mapping[int, Gang | None]:
-        """Return the gangs of these sessions, and of others, by the session's identity; None of those not plain."""
-        known = self._gangs
-        new = [session for session in sessions if id(session) not in known]
-        known.update(zip(map(id, new), self._gangs_if_plain(new), strict=True))
-        self._sessions += new
-        if len(known) > len(sessions) + _MOST_GONE:
-            self._gangs = {id(session): known[id(session)] for session in sessions}
-            self._sessions = list(sessions)
+    def change(self, gone: Sequence[Session], new: Sequence[Session]) -> None:
+        """Note which sessions are gone, and which are new. Those that are left have to last until the next change."""
+        self._changes.add(gone, new)
+
+    def gangs(self) -> Mapping[int, Gang | None]:
+        """Return the gangs of the sessions by the session's identity; None of those that are not plain."""
+        gone, new = self._changes.taken()
+        for session in gone:
+            del self._gangs[id(session)]
+        self._gangs.update(zip(map(id, new), self._gangs_if_plain(new), strict=True))
         return self._gangs
 
     def _gangs_if_plain(self, sessions: Sequence[Session]) -> list[Gang | None]:

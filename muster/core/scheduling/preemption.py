@@ -22,7 +22,7 @@ def victims(
     gang: Gang,
     closed: frozenset[str],
     state: PlacementState,
-    placed: Sequence[Session],
+    placed: Iterable[Session],
     capacity: Slots,
     now: float,
 ) -> list[Session]:

@@ -37,8 +37,10 @@ def _decided(snapshot: Snapshot, memory: PassMemory, *, explains: bool) -> Plan:
     for group, run in groupby(snapshot.pending, attrgetter("spec.resource_group")):
         queues.setdefault(group, []).extend(run)
     admission = Admission(snapshot)
+    memories = memory.begin(snapshot, queues)
     passes = [
-        GroupPass(snapshot, group, queues[group], admission, memory, explains=explains) for group in sorted(queues)
+        GroupPass(snapshot, group, queues[group], admission, memories[group], explains=explains)
+        for group in sorted(queues)
     ]
     for group_pass in passes:
         group_pass.work()

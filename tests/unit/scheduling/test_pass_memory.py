@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 from muster.contract.report import Report, SwarmReport
 from muster.core.agents.agent import Agent
 from muster.core.model.policy import GroupPolicy, PlacementPolicy, SchedulingPolicy
-from muster.core.model.session import SessionState
+from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.committed import committed
-from muster.core.scheduling.moved_sessions import MovedSessions
+from muster.core.scheduling.difference import difference
+from muster.core.scheduling.future import holder
 from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.placed_sessions import PlacedSessions
 from muster.core.scheduling.placement import gang_of
 from muster.core.scheduling.plain_sessions import PlainSessions
+from muster.core.scheduling.requests import Requests
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.explain import HOPELESS
 from tests.properties import dear
@@ -193,37 +196,88 @@ def test_behind_many_that_would_delay_the_head_a_short_one_with_the_same_request
 
 def test_what_sessions_request_is_kept_for_those_that_are_still_there():
     known = PlainSessions()
+    before = []
     for number in range(5):
         # Identities are used again once a session is gone: none may be known by another one's.
         queue = [make_session(1 + index, cpu=1 + number) for index in range(1500)]
-        held = replace(queue[0], held_by="ada")
-        gangs = known.of([held, *queue[1:]])
-        assert gangs[id(held)] is None
+        queue[0] = replace(queue[0], held_by="ada")
+        known.change(before, queue)
+        gangs = known.gangs()
+        assert gangs[id(queue[0])] is None
         assert all(gangs[id(session)] == gang_of(session, overlay=True) for session in queue[1:])
-        assert len(known.of(queue[:1])) == 1
+        assert len(gangs) == len(queue)
+        before = queue
 
 
-@given(st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=1, max_size=6))
-def test_sessions_that_moved_are_known_for_as_long_as_they_wait(passes):
-    known = MovedSessions()
+@given(st.lists(st.tuples(*[st.lists(st.integers(1, 4), unique=True)] * 2), min_size=1, max_size=6))
+def test_sessions_that_moved_are_known_for_as_long_as_they_are_there(passes):
+    memory = PassMemory()
     sessions = {number: make_session(number) for number in (1, 2)}
     sessions |= {number: replace(make_session(number), moved_for=f"head-{number}") for number in (3, 4)}
-    for numbers in passes:
-        assert known.ahead([sessions[n] for n in numbers]) == {f"head-{n}" for n in numbers if n > 2}
+    placed = {number: placed_on(session, "a1") for number, session in sessions.items()}
+    for running, waiting in passes:
+        pending = [sessions[n] for n in waiting if n not in running]
+        snapshot = Snapshot((), (*(placed[n] for n in running), *pending), NOW)
+        known = memory.begin(snapshot, {"default": pending})["default"].moved_for
+        assert known == {f"head-{n}" for n in (*running, *waiting) if n > 2}
 
 
-def test_a_session_that_moved_is_not_taken_for_one_that_is_gone():
-    known = MovedSessions()
-    for number in range(3):
-        queue = [make_session(1 + index) for index in range(1500)]
-        queue[number] = replace(queue[number], moved_for="head")
-        assert known.ahead(queue) == {"head"}
-        assert known.ahead(queue[:number] + queue[number + 1 :]) == frozenset()
+@given(st.lists(st.lists(st.integers(1, 6), unique=True), min_size=1, max_size=6), st.sets(st.integers(0, 5)))
+def test_the_ends_of_sessions_are_those_of_all_that_are_placed_now(passes, read):
+    limits = (None, "1m", "10m", None, "1m", "20m")
+    states = (SessionState.RUNNING,) * 4 + (SessionState.TERMINATING, SessionState.SCHEDULED)
+    began = (NOW - 100, NOW - 100, NOW - 30, NOW, NOW - 100, None)
+    sessions = {
+        number: replace(
+            placed_on(make_session(number, time_limit=limit), "a1"), state=state, started_at=at, extended_s=number
+        )
+        for number, (limit, state, at) in enumerate(zip(limits, states, began, strict=True), 1)
+    }
+    known = PlacedSessions()
+    before: list[Session] = []
+    for count, numbers in enumerate(passes):
+        now = [sessions[number] for number in numbers]
+        known.change(*difference(before, now))
+        assert {id(session) for session in known.all} == set(map(id, now))
+        assert known.endless == sum(session.time_limit is None for session in now)
+        if count in read:
+            at = NOW + count
+            assert sorted(known.holders(at)) == sorted(holder(session, at) for session in now)
+        before = now
+
+
+def test_many_sessions_that_came_together_end_in_their_order():
+    known = PlacedSessions()
+    some = [
+        replace(placed_on(make_session(n, time_limit=f"{1 + n * 37 % 50}m"), "a1"), started_at=NOW)
+        for n in range(1, 90)
+    ]
+    for gone, new in (([], some[:60]), (some[10:20], some[60:])):
+        known.change(gone, new)
+        ends = [each.end for each in known.holders(NOW)]
+        assert ends == sorted(ends)
+    assert len(ends) == 79
+
+
+@dear
+@given(st.lists(st.integers(0, 120), min_size=1, max_size=4), st.integers(1, 3))
+def test_of_many_sessions_the_same_are_counted_whatever_was_before(steps, shapes):
+    known = Requests(sampled=64)
+    every = [make_session(number, cpu=1 + number % shapes) for number in range(1, 122)]
+    before: list[Session] = []
+    for size in steps:
+        now = every[:size]
+        known.change(*difference(before, now))
+        anew = Requests(sampled=64)
+        anew.change([], now)
+        assert known.of(now, [], {}) == anew.of([], now, {})
+        before = now
 
 
 def test_agents_that_are_read_anew_are_used_in_the_order_of_their_ids():
     memory = PassMemory()
     for ids in (("a2", "a1"), ("a2", "a0", "a1"), ("a2",)):
         snapshot = Snapshot(tuple(map(make_agent, ids)), (make_session(1),), NOW)
-        assert list(memory.members("default", snapshot)) == sorted(ids)
+        known = memory.begin(snapshot, {"default": snapshot.pending})["default"]
+        assert list(known.members(snapshot)) == sorted(ids)
         assert schedule(snapshot, memory) == schedule(snapshot)
