@@ -6,12 +6,11 @@ Feitelson, IEEE TPDS 2001).
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from muster.core.model.plan import Placement, Preemption
 from muster.core.model.policy import QueueView
@@ -23,32 +22,23 @@ from muster.core.scheduling.allocated import Allocated
 from muster.core.scheduling.defragment import Movable, in_line, may_move, moves
 from muster.core.scheduling.elastic import largest_gang
 from muster.core.scheduling.future import Future, Waiting, end_of, starter
-from muster.core.scheduling.group_memory import GroupAgents, GroupMemory
+from muster.core.scheduling.group import Group
+from muster.core.scheduling.group_memory import GroupMemory
 from muster.core.scheduling.kinds import Kind, Kinds, answers_of, left_open, stretch
 from muster.core.scheduling.placement import (
-    Gang,
     PlacementState,
     gang_of,
-    on_one_agent,
-    typical_requests,
 )
 from muster.core.scheduling.preemption import victims
 from muster.core.scheduling.queue_order import batches
 from muster.core.scheduling.reasons import (
     behind,
-    busy,
     moving,
-    never_fits,
     no_agents,
     preempted_by,
     preempting,
-    sick_gpus,
 )
 from muster.core.scheduling.repack import Ahead, Placed, Repacker, placed_each, placements
-from muster.core.values.slots import Slots
-
-if TYPE_CHECKING:
-    from muster.core.agents.agent import Agent
 
 # Of so many sessions of a group at the most it is said when they start: what is farther off changes too often.
 _ESTIMATED = 20
@@ -85,13 +75,11 @@ class GroupPass:
         self.preemptions: list[Preemption] = []
         self.reasons: dict[str, Wait] = {}
         self._snapshot = snapshot
-        self._group = group
+        self._group = Group(group, snapshot, memory, is_bounded=admission.is_bounded)
         self._pending = pending
         self._admission = admission
-        self._memory = memory
         self._explains = explains
-        self._policy = snapshot.policy.of(group)
-        self._agents: Mapping[str, Agent] = memory.members(snapshot)
+        self._policy = self._group.policy
         self._overlay = snapshot.overlay_keeper is not None
         self._head: _Head | None = None
         self._kinds = Kinds(admission, overlay=self._overlay)
@@ -104,9 +92,9 @@ class GroupPass:
         self._passed: list[Session] = []
 
     def work(self) -> None:
-        if not self._agents:
+        if not self._group.agents:
             in_order = chain.from_iterable(self._batches())
-            self.reasons = dict.fromkeys((session.id for session in in_order), no_agents(self._group))
+            self.reasons = dict.fromkeys((session.id for session in in_order), no_agents(self._group.name))
             return
         for sessions in self._batches():
             if len(sessions) == 1:
@@ -138,63 +126,24 @@ class GroupPass:
 
     def _first_in_line(self) -> list[Session]:
         """Return those for which others were moved, and then the moved ones: they were shown to fit."""
-        if not self._moved_for:
+        if not self._group.moved_for:
             return []
-        ahead = self._moved_for
+        ahead = self._group.moved_for
         heads = in_line(session for session in self._pending if session.id in ahead and session.moved_for is None)
         return [*heads, *in_line(session for session in self._pending if session.moved_for is not None)]
 
     @cached_property
-    def _moved_for(self) -> frozenset[str]:
-        """Return the ids of the sessions for which others were moved that are not placed anew yet."""
-        return self._memory.moved_for
-
-    @property
-    def _placed(self) -> Collection[Session]:
-        return self._memory.placed.all
-
-    @cached_property
-    def _known_agents(self) -> GroupAgents:
-        return self._memory.agents(list(self._agents.values()), self._snapshot)
-
-    @cached_property
-    def _sick(self) -> str:
-        return sick_gpus(self._agents)
-
-    @property
-    def _capacity(self) -> Slots:
-        return self._known_agents.capacity
-
-    @cached_property
     def _allocated(self) -> Allocated:
-        return Allocated(self._placed)
+        return Allocated(self._group.placed.all)
 
     @cached_property
     def _view(self) -> QueueView:
         snapshot = self._snapshot
-        return QueueView(snapshot.now, self._capacity, self._allocated, snapshot.usage, snapshot.policy.shares)
-
-    @cached_property
-    def _plain(self) -> Mapping[int, Gang | None]:
-        return {} if self._admission.is_bounded else self._memory.plain
-
-    @cached_property
-    def _state(self) -> PlacementState:
-        known, here = self._known_agents, self._snapshot.placed
-        mix = typical_requests(self._memory.requests(self._plain))
-        return self._memory.state(known.agents, here, self._policy.placement, mix, known.closed)
-
-    @cached_property
-    def _empty_state(self) -> PlacementState:
-        """Return the agents with nothing on them.
-
-        By no policy of the site and no mix: what can never start does not depend on them, and is kept between passes.
-        """
-        return self._state.emptied()
+        return QueueView(snapshot.now, self._group.capacity, self._allocated, snapshot.usage, snapshot.policy.shares)
 
     def _try_each(self, sessions: Sequence[Session]) -> None:
         """Try sessions one after the other. What many of them have in common costs little: docs/benchmarks.md."""
-        kinds = self._kinds.of_plain(list(map(self._plain.get, map(id, sessions))))
+        kinds = self._kinds.of_plain(list(map(self._group.plain.get, map(id, sessions))))
         answers = answers_of(kinds)
         if answers is not None:
             self.reasons.update(zip(map(_id, sessions), answers, strict=True))
@@ -229,10 +178,10 @@ class GroupPass:
             return 0
         gangs = list(map(_gang_of, kinds))
         if self._head is None or self._head.room is None:
-            given = self._state.place_each(gangs)
+            given = self._group.state.place_each(gangs)
         else:
             in_time = [self._ends_in_time(session, self._head) for session in sessions]
-            given = self._head.room.place_each_beside(gangs, self._state, in_time)
+            given = self._head.room.place_each_beside(gangs, self._group.state, in_time)
         count = len(given)
         sessions, kinds = sessions[:count], kinds[:count]
         self._starting += sessions
@@ -264,9 +213,9 @@ class GroupPass:
             if allocations is not None:
                 self._start(session, kind, allocations)
                 return None
-            kind.full = not self._state.fits(kind.gang, kind.closed)
+            kind.full = not self._group.state.fits(kind.gang, kind.closed)
         if kind.first is None:
-            kind.impossible = self._impossible(kind.request)
+            kind.impossible = self._group.impossible(kind.request)
         if kind.impossible is not None:
             return kind.impossible
         # An earlier session of this pass with the same request leads already, or none with it can.
@@ -292,9 +241,9 @@ class GroupPass:
     def _place(self, session: Session, kind: Kind) -> tuple[Allocation, ...] | None:
         head = self._head
         if head is None or head.room is None:
-            return self._state.place(kind.gang, kind.closed)
+            return self._group.state.place(kind.gang, kind.closed)
         in_time = self._ends_in_time(session, head)
-        given, other = (self._state, head.room) if in_time else (head.room, self._state)
+        given, other = (self._group.state, head.room) if in_time else (head.room, self._group.state)
         allocations = given.place(kind.gang, kind.closed)
         if allocations is not None:
             other.take_as(given, kind.gang)
@@ -312,7 +261,7 @@ class GroupPass:
         """
         if self._head is not None and self._head.room is not None:
             return None
-        moved = self._repacker.repacked(self._state, self._lying, kind.gang, kind.closed, self._ahead)
+        moved = self._repacker.repacked(self._group.state, self._lying, kind.gang, kind.closed, self._ahead)
         if moved is None:
             return None
         self._lying = moved[:-1]
@@ -327,20 +276,20 @@ class GroupPass:
     def _grown(self, session: Session, lying: Placed, most: int) -> Placed:
         """Place a session that starts anew, with up to so many kernels more; return where it lies."""
         head, room = self._head, None if self._head is None else self._head.room
-        given, others = self._state, [] if room is None else [room]
+        given, others = self._group.state, [] if room is None else [room]
         if head is not None and room is not None:
             if head.start == math.inf:
                 # What it has may be counted as the head's already.
                 return lying
             if end_of(session, self._snapshot.now) > head.start:
                 room.release(lying.kernels)
-                given, others = room, [self._state]
-        self._state.release(lying.kernels)
+                given, others = room, [self._group.state]
+        self._group.state.release(lying.kernels)
         least = len(session.kernels)
         gang = largest_gang(given, session, lying.closed, least, least + most, overlay=self._overlay)
         allocations = None if gang is None else given.place(gang, lying.closed)
         if gang is None or allocations is None:
-            for state in {id(each): each for each in (self._state, given)}.values():
+            for state in {id(each): each for each in (self._group.state, given)}.values():
                 state.take(lying.kernels)
             return lying
         for other in others:
@@ -363,9 +312,9 @@ class GroupPass:
             self._leaving = {other.id for other in leaving}
             start = self._future.start(kind.gang, kind.closed) or start
             reason = preempting(leaving)
-        is_under_way = session.id in self._moved_for
-        again = (other for other in self._placed if is_under_way and other.moved_for == session.id)
-        moved = [self._movable(other) for other in in_line(again)]
+        is_under_way = session.id in self._group.moved_for
+        others = self._group.placed.all if is_under_way else ()
+        moved = [self._movable(other) for other in in_line(other for other in others if other.moved_for == session.id)]
         if self._policy.defragment and start.at > now and not leaving and not is_under_way:
             moved = self._moved(session, kind, start.at)
             if moved:
@@ -376,7 +325,7 @@ class GroupPass:
             # Where they start anew is kept for them.
             start.beside.place(each.gang, each.closed)
         reserved = start.at < math.inf or passes >= self._policy.reserve_after_passes
-        self._head = _Head(session, start.at, self._state.least(start.beside) if reserved else None)
+        self._head = _Head(session, start.at, self._group.state.least(start.beside) if reserved else None)
         self._first.append(Waiting(session, kind.gang, kind.closed))
         if start.at == math.inf:
             return replace(reason, passes=passes, endless=self._endless)
@@ -384,15 +333,16 @@ class GroupPass:
 
     def _preempted(self, session: Session, kind: Kind) -> list[Session]:
         now = self._snapshot.now
-        leaving = victims(session, kind.gang, kind.closed, self._state, self._placed, self._capacity, now)
+        group = self._group
+        leaving = victims(session, kind.gang, kind.closed, group.state, group.placed.all, group.capacity, now)
         self.preemptions += [Preemption(other.id, session.id, preempted_by(session, other.owner)) for other in leaving]
         return leaving
 
     def _moved(self, session: Session, kind: Kind, start: float) -> list[Movable]:
         """Return restartable sessions to move for the head, whose move loses less time than it would wait."""
         now = self._snapshot.now
-        movable = [self._movable(other) for other in self._placed if may_move(other, session, now)]
-        moved = moves(kind.gang, kind.closed, self._state, movable, self._capacity, now, start - now)
+        movable = [self._movable(other) for other in self._group.placed.all if may_move(other, session, now)]
+        moved = moves(kind.gang, kind.closed, self._group.state, movable, self._group.capacity, now, start - now)
         for each in moved:
             who = session.name if session.owner == each.session.owner else "another user's session"
             message = f"starts anew elsewhere, since {who} fits in its place"
@@ -407,33 +357,14 @@ class GroupPass:
     def _future(self) -> Future:
         """Return the future with what this pass starts, and with what it preempts gone at once."""
         now = self._snapshot.now
-        holders = self._memory.placed.holders(now)
+        holders = self._group.placed.holders(now)
         if self._leaving:
             holders = [each._replace(end=now) if each.session_id in self._leaving else each for each in holders]
         starts = [starter(s, lying, now) for s, lying in zip(self._starting, self._lying, strict=True)]
-        return Future(self._state, [*holders, *starts], now)
-
-    def _impossible(self, request: Gang) -> Wait | None:
-        known = self._memory.impossible
-        if request not in known:
-            empty = self._empty_state
-            known[request] = self._never_fits(request) if not empty.fits(request) and empty.excludes(request) else None
-        return known[request]
-
-    def _never_fits(self, request: Gang) -> Wait:
-        joined = any(agent.on_overlay for agent in self._agents.values())
-        measured = request if joined else on_one_agent(request)
-        return never_fits(self._group, request, self._empty_state.misses(measured, beyond=True), self._agents)
+        return Future(self._group.state, [*holders, *starts], now)
 
     def _busy(self, kind: Kind, first: Session) -> Wait:
-        if not self._explains:
-            return Wait(WaitCode.BUSY, "")
-        misses = self._state.misses(kind.gang, kind.closed)
-        reason = busy(self._group, kind.gang, misses, self._agents, self._sick, no_overlay=kind.gang != kind.request)
-        avoided = sorted(kind.closed.intersection(first.failed_on))
-        if not avoided:
-            return reason
-        return replace(reason, message=f"{reason.message}; it keeps off {', '.join(avoided)}, where its launch failed")
+        return self._group.busy(kind, first) if self._explains else Wait(WaitCode.BUSY, "")
 
     def explain(self) -> None:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
@@ -456,19 +387,20 @@ class GroupPass:
         if self._head is not None and not ahead:
             if not self._policy.backfill:
                 return behind(self._head.session, delays=False)
-            if self._state.fits(kind.gang, kind.closed):
+            if self._group.state.fits(kind.gang, kind.closed):
                 reason = behind(self._head.session, delays=True)
                 return replace(reason, endless=self._endless) if self._head.start == math.inf else reason
-        if kind.closed and self._state.fits(kind.gang):
+        if kind.closed and self._group.state.fits(kind.gang):
             return self._admission.window(first)
         return self._busy(kind, first)
 
     @property
     def _endless(self) -> int:
         """Return how many sessions run in the group, or start in it now, without a time limit."""
-        leaving = [session for session in self._placed if session.id in self._leaving] if self._leaving else []
-        before = self._memory.placed.endless - sum(session.time_limit is None for session in leaving)
-        return before + sum(session.time_limit is None for session in self._starting)
+        placed = self._group.placed
+        leaving = (session for session in (placed.all if self._leaving else ()) if session.id in self._leaving)
+        starting = sum(session.time_limit is None for session in self._starting)
+        return placed.endless - sum(session.time_limit is None for session in leaving) + starting
 
     def _estimate(self, head: _Head) -> None:
         starts = self._future.estimates(self._first, backfill=self._policy.backfill)
