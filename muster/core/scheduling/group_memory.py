@@ -122,16 +122,17 @@ class GroupMemory:
 
         `placed` are the sessions of all groups, which all changes have led to.
         """
-        gone, new = self._everywhere.taken()
         known = self._known
         if known is None or not decide_alike(known.agents, agents):
             state = PlacementState.of(agents, {}, policy, mix, closed)
-            known = _Known(agents, closed, policy, mix, state)
             self.impossible = {}
-            gone, new = [], list(placed)
-        state = known.state
-        if (known.closed, known.policy, known.mix) != (closed, policy, mix):
-            state = state.by(policy, mix, closed)
+            self._everywhere.taken()
+            gone: list[Session] = []
+            new = list(placed)
+        else:
+            is_the_same = (known.closed, known.policy, known.mix) == (closed, policy, mix)
+            state = known.state if is_the_same else known.state.by(policy, mix, closed)
+            gone, new = self._everywhere.taken()
         # Most changes of a session leave its kernels as they are.
         left, came = difference(list(map(_kernels, gone)), list(map(_kernels, new)))
         if left:
