@@ -106,6 +106,42 @@ NAMED = [
         "    if (allocation->share != 0)\n        shares_drop(allocation->share);\n    else\n",
         "",
     ),
+    (
+        "the launch of a graph never ends for other threads",
+        "cuda_launch.c",
+        "    result = real(executable, stream);\n    fgpu_after_graph_launch();\n",
+        "    result = real(executable, stream);\n",
+    ),
+    (
+        "a capture by the oldest function is noted as another stream's",
+        "cuda_capture.c",
+        "    BEGIN(stream, false, REAL(cuStreamBeginCapture)(stream));\n",
+        "    BEGIN(stream, true, REAL(cuStreamBeginCapture)(stream));\n",
+    ),
+    (
+        "a graph that is refused stays charged on another GPU",
+        "cuda_graph_memory.c",
+        "            measure(memory);\n            pools_unlock();\n",
+        "            pools_unlock();\n",
+    ),
+    (
+        "looking for a memset's GPU keeps its context",
+        "cuda_graph_memory.c",
+        "    REAL(cuDevicePrimaryCtxRelease_v2)(device);\n",
+        "",
+    ),
+    (
+        "a launch that waits needs no credit",
+        "lease.c",
+        "            if (atomic_fetch_sub(&gate->credits, 1) > 0) {\n",
+        "            if (atomic_fetch_sub(&gate->credits, 1) >= 0) {\n",
+    ),
+    (
+        "a lease is read without its lock",
+        "lease_file.c",
+        "    lock(file->descriptor);\n    /* A file that was grown",
+        "    (void)lock;\n    /* A file that was grown",
+    ),
 ]
 
 # --- what the seed draws from ---

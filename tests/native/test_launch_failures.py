@@ -138,3 +138,22 @@ def test_a_lease_that_is_lost_amid_launches_ends_them_until_it_is_back(container
     assert (status, told) == (0, "[2, 2, 0, 0]\n"), errors
     reason = {"nothing": "No such file or directory", "a pipe": "Illegal seek"}[instead]
     assert f"{reason}: no launch without the compute lease" in errors
+
+
+def test_a_launch_waits_for_the_lock_of_the_lease_and_not_for_ever(containers, fake_driver):
+    """A process may be stopped while it has the lock. By the machine's clock: other threads wait for this one."""
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500})
+    script = f"""
+        import fcntl, time
+        context()
+        run = kernel("noop")
+        kept = open("state/lease/{uuid}", "rb")
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        began = time.monotonic()
+        ok(launch(run))
+        tell(1000 * (time.monotonic() - began))
+    """
+    status, told, errors = container.python(script)
+    assert status == 0, errors
+    assert float(told) >= 2

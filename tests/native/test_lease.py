@@ -62,6 +62,15 @@ def test_a_container_alone_has_the_whole_gpu_unless_its_share_is_hard(gpu, clock
     assert all(ns <= 0.25 * 4 * SECOND + 40 * MS for ns in two_ns)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_best_effort_launches_no_kernel_for_which_the_pause_is_too_short(gpu, clock, threads):
+    """The first one tells how long they are: 30 ms, which need a pause of 600 ms."""
+    card, when = gpu(), at_once(clock, 0.6)
+    guaranteed = card.command("guaranteed", 500, "kernel=1000000", "every=1", f"gap={SECOND}", *when)
+    best_effort = card.command("rest", 500, "best-effort", f"kernel={30 * MS}", f"threads={threads}", *when)
+    assert busy(clock, [clock.start(guaranteed), clock.start(best_effort)]) == [MS, 30 * MS]
+
+
 def test_the_gpu_works_nearly_all_the_time_that_somebody_has_work(gpu, clock):
     card, when = gpu(), at_once(clock, 4)
     heavy = clock.start(card.command("heavy", 500, "kernel=1000000", *when))
