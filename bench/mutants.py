@@ -184,6 +184,10 @@ EQUIVALENT = {
     ("cuda_pool.c", "if (block > bytes && usage_reserve(gpu, block) == USAGE_GRANTED)"): "both reserve the same",
     ("charge.c", "if (charge->pause_ns <= 100000000)"): "no power of two milliseconds is 100",
     (
+        "cuda_lookup.c",
+        "if (best == NULL || hook->flag > best->flag || (hook->flag == best->flag && hook->version >= best->version))",
+    ): "no two hooks are of one name, version and kind of stream",
+    (
         "cuda_memory.c",
         "return milli == 1000 || size >= UINT64_MAX / 1000 ? size : (size * 1000 + milli - 1) / milli;",
     ): "that is odd, and no size is",
@@ -200,6 +204,7 @@ EQUIVALENT = {
     ): "a file is read at once",
     ("lease_turn.c", "return late && now - WATCH < next ? now + WATCH : next;"): "it looks at the table once more",
     ("pools.c", "atomic_store(&freed, true);"): "all pools are measured once more",
+    ("pools.c", "return 1;"): "a pool that grows for a single byte is measured, and refused, afterwards",
     ("pools.c", "if (bytes <= pool->charged)"): "nothing is released if both are the same",
     (
         "shares.c",
