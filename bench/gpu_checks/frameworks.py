@@ -1,6 +1,7 @@
-"""Checks that need a library or a program beside the driver: PyTorch, JAX, MPS."""
+"""Checks that need a library or a program beside the driver: PyTorch, CuPy, Triton, JAX, MPS."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,14 @@ def check_torch(machine: Machine) -> Outcome:
         figures[f"{name}_below_cap_mib"] = (cap - result["used"]) // MIB
         good.append(result["refused"] and result["total"] == cap and cap - 512 * MIB <= result["used"] <= cap)
     return all(good), figures
+
+
+def check_cupy(machine: Machine) -> Outcome:
+    need("cupy")
+    libraries, cap = machine.container(machine.share), machine.cap(machine.share)
+    result = machine.run(libraries, "cupy", "256")
+    figures = {"cap_mib": cap // MIB, "below_cap_mib": (cap - result["used"]) // MIB}
+    return result["refused"] and result["total"] == cap and cap - 512 * MIB <= result["used"] <= cap, figures
 
 
 def check_processes(machine: Machine) -> Outcome:
@@ -68,6 +77,13 @@ def check_shares(machine: Machine) -> Outcome:
 
 def check_graphs(machine: Machine) -> Outcome:
     return loops(machine, "graph")
+
+
+def check_triton(machine: Machine) -> Outcome:
+    need("torch", "triton")
+    if not any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))):
+        raise SkippedError("Triton needs a C compiler")
+    return loops(machine, "triton")
 
 
 def check_jax(machine: Machine) -> Outcome:
