@@ -184,6 +184,10 @@ EQUIVALENT = {
     ("cuda_pool.c", "if (block > bytes && usage_reserve(gpu, block) == USAGE_GRANTED)"): "both reserve the same",
     ("charge.c", "if (charge->pause_ns <= 100000000)"): "no power of two milliseconds is 100",
     (
+        "charge.c",
+        "if (bytes >= charge->bytes && usage_reserve(charge->gpu, bytes - charge->bytes) != USAGE_GRANTED)",
+    ): "what is charged already has room",
+    (
         "cuda_lookup.c",
         "if (best == NULL || hook->flag > best->flag || (hook->flag == best->flag && hook->version >= best->version))",
     ): "no two hooks are of one name, version and kind of stream",

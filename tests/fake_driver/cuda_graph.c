@@ -26,7 +26,8 @@ void graph_drop_nodes(CUgraph graph)
         }
         free(node);
     }
-    *graph = (struct CUgraph_st){0};
+    graph->first = graph->last = NULL;
+    graph->count = 0;
 }
 
 void graph_copy_nodes(CUgraph to, const struct CUgraph_st *from, bool flat)
@@ -56,6 +57,8 @@ EXPORT CUresult cuGraphDestroy(CUgraph graph)
 {
     if (!graph)
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph->executable)
+        graph_ended(graph->executable);
     graph_drop_nodes(graph);
     free(graph);
     return CUDA_SUCCESS;
