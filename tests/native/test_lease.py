@@ -1,10 +1,13 @@
 """The compute lease between processes that launch on pretended GPUs (lease_user.c): no driver is needed."""
 
+import ctypes
+import os
 import subprocess
 
 import pytest
 
 from tests.native.lease_gpu import CASES, Gpu, compile_user, result, results
+from tests.native.test_lease_table import Table
 from tests.native.virtual_clock import MS, SECOND, VirtualClock
 
 
@@ -196,6 +199,17 @@ def test_a_file_that_holds_no_table_is_begun_anew(gpu, clock):
     when = at_once(clock, 3)
     worked = busy(clock, [clock.start(card.command(name, 500, "kernel=1000000", *when)) for name in "ab"])
     assert [part / sum(worked) for part in worked] == pytest.approx([0.5, 0.5], abs=0.01)
+
+
+@pytest.mark.parametrize("size", [0, 100, 1 << 20])
+def test_a_file_of_another_size_gets_that_of_the_table(gpu, clock, size):
+    """What is beyond the table would fill a file system that has no room for more."""
+    card, right = gpu(), gpu("right")
+    os.truncate(card.directory / "lease", size)
+    for each in (card, right):
+        clock.output(clock.start(each.command("a", 500, "kernel=1000000", *at_once(clock, 0.1))))
+    assert (card.directory / "lease").stat().st_size == ctypes.sizeof(Table) <= 64 << 10
+    assert (right.directory / "lease").stat().st_size == ctypes.sizeof(Table)
 
 
 def test_a_program_that_closes_all_files_keeps_its_turns_and_its_own_files(gpu, clock):

@@ -1,6 +1,8 @@
 """Pools of memory of a GPU: what they hold, keep and give back is charged as the driver has it."""
 
-from tests.native.gpu_container import CAP, CONTEXT, MIB
+import pytest
+
+from tests.native.gpu_container import CAP, CONTEXT, MIB, OUT_OF_MEMORY
 
 USE_A_POOL = """
 context()
@@ -77,3 +79,17 @@ def test_pools_end_in_any_order(fake_driver, plain_container):
     left = fake_driver.run(script, plain_container.libraries)
     assert left[1::2] == 3 * [CAP - CONTEXT]
     assert left[::2] == 3 * [left[0]] < 3 * [CAP - CONTEXT]
+
+
+@pytest.mark.parametrize(("left", "result"), [(64, 0), (62, OUT_OF_MEMORY)])
+def test_a_pool_that_grows_by_more_than_was_expected_is_refused_above_the_cap_only(
+    fake_driver, plain_container, left, result
+):
+    """How far a driver lets a pool grow at once is its own affair."""
+    fake_driver.init(2, 8 << 30, "--pool-block", str(64 * MIB))
+    script = f"""
+        context()
+        allocate({CAP - CONTEXT - left * MIB})
+        tell([cuda.cuMemAllocAsync(byref(c_uint64()), c_size_t(MIB), None), free_and_total()[0] // MIB])
+    """
+    assert fake_driver.run(script, plain_container.start().libraries) == [result, 0 if result == 0 else left]
