@@ -202,6 +202,8 @@ EXPORT CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
 {
     unsigned device;
     CUresult result = device_of(ordinal, &device);
+    if (result == CUDA_SUCCESS)
+        result = capture_forbids();
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&driver_lock);

@@ -222,6 +222,10 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
         return driver_status();
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
+    /* CUDA does not list the calls that a capture forbids: those that give memory back at once are taken for such. */
+    CUresult result = capture_forbids();
+    if (result != CUDA_SUCCESS)
+        return result;
     pthread_mutex_lock(&driver_lock);
     trim_to(pool, keep_bytes);
     pthread_mutex_unlock(&driver_lock);
