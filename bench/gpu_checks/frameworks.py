@@ -120,5 +120,8 @@ def check_mps(machine: Machine) -> Outcome:
     whole = machine.run(None, "sms")["sms"]
     with mps_daemon(machine) as environment:
         libraries = machine.container(0.25, "none")
-        part = machine.run(libraries, "sms", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25", **environment)["sms"]
+        try:
+            part = machine.run(libraries, "sms", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25", **environment)["sms"]
+        except RuntimeError as error:
+            raise SkippedError(f"the MPS daemon serves no program here: {error}") from error
     return whole / 4 - 4 <= part <= whole / 4 + 4, {"multiprocessors": part, "of": whole}
