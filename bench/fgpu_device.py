@@ -5,10 +5,10 @@
 
 Needs an NVIDIA driver and the right to use the GPU; no Docker, no network. The libraries are built with gcc and make
 into a temporary folder and found by LD_LIBRARY_PATH. For a machine without gcc and make, build them elsewhere with
---build, and carry the folder there. Run it with a Python that has torch, and if possible jax and nvidia-ml-py: a check
-whose library is missing is skipped, with a line about it. Each result is printed at once, the most important first, so
-that a run that is cut off loses none. No other program may use the GPU meanwhile. The exit status is 1 if a check
-failed, 3 if all were skipped.
+--build, and carry the folder there. Run it with a Python that has torch, and if possible cupy, triton, jax and
+nvidia-ml-py: a check whose library is missing is skipped, with a line about it. Each result is printed at once, the
+most important first, so that a run that is cut off loses none. No other program may use the GPU meanwhile. The exit
+status is 1 if a check failed, 3 if all were skipped.
 
 These need only the driver; where they say so, the real NVML is the judge:
 
@@ -32,6 +32,8 @@ Others need a library or a program:
 - processes: two processes of one container share one cap; a killed one's memory is free within a second.
 - shares: two loops of bf16 products at 0.3 and 0.7 get these shares, within 3 points, and together 95 % of one alone.
 - graphs: the same, with CUDA graphs that are replayed.
+- cupy: the total is the cap, and blocks of 256 MiB end within 512 MiB below it.
+- triton: the shares of `shares`, of a kernel that Triton compiles and launches.
 - jax: JAX reserves 75 % of the cap when it starts.
 - mps: under a daemon of its own, 25 % of the threads are about a quarter of the multiprocessors. Skipped where no
   daemon starts.
@@ -73,6 +75,8 @@ CHECKS: dict[str, Callable[[Machine], Outcome]] = {
     "processes": frameworks.check_processes,
     "shares": frameworks.check_shares,
     "graphs": frameworks.check_graphs,
+    "cupy": frameworks.check_cupy,
+    "triton": frameworks.check_triton,
     "jax": frameworks.check_jax,
     "mps": frameworks.check_mps,
 }

@@ -53,6 +53,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) static inline voi
 BLOCK = re.compile(r"^\s+(?:\} )?(?:if|else|for|while|do|switch)\b.*\{$|:$")
 NO_STATEMENT = re.compile(r"(?:case|default|else)\b|while .*;$")
 STATEMENT = re.compile(r"^(\s+)([^\s{}#/*].*)$")
+CONDITION = re.compile(r"^(\s+(?:\} )?(?:else )?if \()")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,9 @@ def places(text: str) -> list[int]:
             inside, ends, place = True, True, number
         elif inside:
             statement = STATEMENT.match(code)
-            if ends and code.strip():
+            if CONDITION.match(code):
+                place = number
+            elif ends and code.strip():
                 place = number if statement and not NO_STATEMENT.match(statement[2]) else 0
             if code.strip():
                 ends = code.endswith((";", "}")) or bool(BLOCK.search(code))
@@ -99,7 +102,12 @@ def covered(text: str) -> str:
     lines = text.split("\n")
     for at in {place for place in places(text) if place}:
         line = lines[at - 1]
-        lines[at - 1] = f"{{ cover({at});" if line == "{" else re.sub(r"^(\s+)", rf"\1cover({at}); ", line)
+        if line == "{":
+            lines[at - 1] = f"{{ cover({at});"
+        elif CONDITION.match(line):
+            lines[at - 1] = CONDITION.sub(rf"\1cover({at}), ", line)
+        else:
+            lines[at - 1] = re.sub(r"^(\s+)", rf"\1cover({at}); ", line)
     return "\n".join(lines)
 
 

@@ -106,6 +106,42 @@ NAMED = [
         "    if (allocation->share != 0)\n        shares_drop(allocation->share);\n    else\n",
         "",
     ),
+    (
+        "the launch of a graph never ends for other threads",
+        "cuda_launch.c",
+        "    result = real(executable, stream);\n    fgpu_after_graph_launch();\n",
+        "    result = real(executable, stream);\n",
+    ),
+    (
+        "a capture by the oldest function is noted as another stream's",
+        "cuda_capture.c",
+        "    BEGIN(stream, false, REAL(cuStreamBeginCapture)(stream));\n",
+        "    BEGIN(stream, true, REAL(cuStreamBeginCapture)(stream));\n",
+    ),
+    (
+        "a graph that is refused stays charged on another GPU",
+        "cuda_graph_memory.c",
+        "            measure(memory);\n            pools_unlock();\n",
+        "            pools_unlock();\n",
+    ),
+    (
+        "looking for a memset's GPU keeps its context",
+        "cuda_graph_memory.c",
+        "    REAL(cuDevicePrimaryCtxRelease_v2)(device);\n",
+        "",
+    ),
+    (
+        "a launch that waits needs no credit",
+        "lease.c",
+        "            if (atomic_fetch_sub(&gate->credits, 1) > 0) {\n",
+        "            if (atomic_fetch_sub(&gate->credits, 1) >= 0) {\n",
+    ),
+    (
+        "a lease is read without its lock",
+        "lease_file.c",
+        "    lock(file->descriptor);\n    /* A file that was grown",
+        "    (void)lock;\n    /* A file that was grown",
+    ),
 ]
 
 # --- what the seed draws from ---
@@ -148,6 +184,14 @@ EQUIVALENT = {
     ("cuda_pool.c", "if (block > bytes && usage_reserve(gpu, block) == USAGE_GRANTED)"): "both reserve the same",
     ("charge.c", "if (charge->pause_ns <= 100000000)"): "no power of two milliseconds is 100",
     (
+        "charge.c",
+        "if (bytes >= charge->bytes && usage_reserve(charge->gpu, bytes - charge->bytes) != USAGE_GRANTED)",
+    ): "what is charged already has room",
+    (
+        "cuda_lookup.c",
+        "if (best == NULL || hook->flag > best->flag || (hook->flag == best->flag && hook->version >= best->version))",
+    ): "no two hooks are of one name, version and kind of stream",
+    (
         "cuda_memory.c",
         "return milli == 1000 || size >= UINT64_MAX / 1000 ? size : (size * 1000 + milli - 1) / milli;",
     ): "that is odd, and no size is",
@@ -164,6 +208,7 @@ EQUIVALENT = {
     ): "a file is read at once",
     ("lease_turn.c", "return late && now - WATCH < next ? now + WATCH : next;"): "it looks at the table once more",
     ("pools.c", "atomic_store(&freed, true);"): "all pools are measured once more",
+    ("pools.c", "return 1;"): "a pool that grows for a single byte is measured, and refused, afterwards",
     ("pools.c", "if (bytes <= pool->charged)"): "nothing is released if both are the same",
     (
         "shares.c",

@@ -44,20 +44,28 @@ static CUcontext context_of_kernel(CUgraphNode node)
     return REAL(cuGraphKernelNodeGetParams_v2)(node, &parameters) == CUDA_SUCCESS ? parameters.ctx : NULL;
 }
 
-/* Returns a context of the GPU that has the memory. Memory of a pool belongs to none, so that any will do. */
-static CUcontext context_of_memory(CUdeviceptr address)
+static CUcontext active_primary_context(CUdevice device)
 {
-    CUcontext context = NULL;
-    int device, active = 0;
+    CUcontext context;
+    int active = 0;
     unsigned flags;
-    if (REAL(cuPointerGetAttribute)(&context, CU_POINTER_ATTRIBUTE_CONTEXT, address) == CUDA_SUCCESS && context != NULL)
-        return context;
-    if (REAL(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS ||
-        REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
+    if (REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
         REAL(cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS)
         return NULL;
     REAL(cuDevicePrimaryCtxRelease_v2)(device);
     return context;
+}
+
+/* Returns a context of the GPU that has the memory. Memory of a pool belongs to none, so that any will do. */
+static CUcontext context_of_memory(CUdeviceptr address)
+{
+    CUcontext context = NULL;
+    int device;
+    if (REAL(cuPointerGetAttribute)(&context, CU_POINTER_ATTRIBUTE_CONTEXT, address) == CUDA_SUCCESS && context != NULL)
+        return context;
+    if (REAL(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
+        return NULL;
+    return active_primary_context(device);
 }
 
 /* Drivers before CUDA 13.2 do not tell in which context a memset runs. Most often it is that of the memory. */
@@ -84,6 +92,20 @@ static bool add_context(CUcontext context, struct graph_memory *memory)
     return true;
 }
 
+/* Adds the GPU on which the graphs of a conditional node run. Drivers before CUDA 13.2 do not tell which: it may be any
+   on which the program has work. */
+static bool add_conditional(CUgraphNode node, struct graph_memory *memory)
+{
+    CUgraphNodeParams parameters = {0};
+    CUdevice device;
+    bool added = false;
+    if (REAL(cuGraphNodeGetParams)(node, &parameters) == CUDA_SUCCESS)
+        return add_context(parameters.conditional.ctx, memory);
+    for (int i = 0; REAL(cuDeviceGet)(&device, i) == CUDA_SUCCESS; i++)
+        added |= add_context(active_primary_context(device), memory);
+    return added;
+}
+
 static bool add_node(CUgraphNode node, struct graph_memory *memory)
 {
     CUgraphNodeType type;
@@ -95,6 +117,8 @@ static bool add_node(CUgraphNode node, struct graph_memory *memory)
         return add_context(context_of_kernel(node), memory);
     if (type == CU_GRAPH_NODE_TYPE_MEMSET)
         return add_context(context_of_memset(node), memory);
+    if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        return add_conditional(node, memory);
     if (type == CU_GRAPH_NODE_TYPE_GRAPH)
         return REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS && add_graph(child, memory);
     if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||

@@ -187,9 +187,7 @@ static void close_lease(struct process_lease *lease)
         lease_table_ring(lease->table);
         give(lease, taken);
     }
-    atomic_fetch_add(&lease->drains_requested, 1);
-    futex_wake(&lease->drains_requested, false);
-    kick(lease);
+    /* The lease's own threads may sleep to the end. The program's may be waited for before. */
     lease_wake_launches(lease);
     pthread_mutex_unlock(&lease->mutex);
     if (atomic_load(&lease->in_driver))

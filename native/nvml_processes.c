@@ -28,6 +28,12 @@ static struct {
     __typeof__(&nvmlDeviceGetProcessUtilization) nvmlDeviceGetProcessUtilization;
     __typeof__(&nvmlDeviceGetProcessesUtilizationInfo) nvmlDeviceGetProcessesUtilizationInfo;
     __typeof__(&nvmlDeviceGetSamples) nvmlDeviceGetSamples;
+    __typeof__(&nvmlDeviceGetDynamicPstatesInfo) nvmlDeviceGetDynamicPstatesInfo;
+    __typeof__(&nvmlDeviceGetAccountingPids) nvmlDeviceGetAccountingPids;
+    __typeof__(&nvmlDeviceGetAccountingStats) nvmlDeviceGetAccountingStats;
+    __typeof__(&nvmlDeviceGetEncoderSessions) nvmlDeviceGetEncoderSessions;
+    __typeof__(&nvmlDeviceGetFBCSessions) nvmlDeviceGetFBCSessions;
+    __typeof__(&nvmlGpmSampleGet) nvmlGpmSampleGet;
 } real;
 
 __attribute__((constructor(200))) static void find_real_functions(void)
@@ -47,6 +53,12 @@ __attribute__((constructor(200))) static void find_real_functions(void)
     FIND(nvmlDeviceGetProcessUtilization);
     FIND(nvmlDeviceGetProcessesUtilizationInfo);
     FIND(nvmlDeviceGetSamples);
+    FIND(nvmlDeviceGetDynamicPstatesInfo);
+    FIND(nvmlDeviceGetAccountingPids);
+    FIND(nvmlDeviceGetAccountingStats);
+    FIND(nvmlDeviceGetEncoderSessions);
+    FIND(nvmlDeviceGetFBCSessions);
+    FIND(nvmlGpmSampleGet);
 }
 
 struct own {
@@ -245,3 +257,21 @@ HOOK nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsig
         return NVML_ERROR_NOT_SUPPORTED;
     return real.nvmlDeviceGetSamples(device, type, last_seen, value_type, count, samples);
 }
+
+/* A function that tells of the whole GPU, and of all of its processes. */
+#define OF_ALL(function, parameters, ...)                                               \
+    HOOK nvmlReturn_t function parameters                                               \
+    {                                                                                   \
+        int gpu;                                                                        \
+        nvmlReturn_t result = nvml_limited_gpu(device, &gpu);                           \
+        if (result != NVML_SUCCESS)                                                     \
+            return result;                                                              \
+        return gpu >= 0 ? NVML_ERROR_NOT_SUPPORTED : real.function(device, __VA_ARGS__); \
+    }
+
+OF_ALL(nvmlDeviceGetDynamicPstatesInfo, (nvmlDevice_t device, void *info), info)
+OF_ALL(nvmlDeviceGetAccountingPids, (nvmlDevice_t device, unsigned *count, unsigned *pids), count, pids)
+OF_ALL(nvmlDeviceGetAccountingStats, (nvmlDevice_t device, unsigned pid, void *stats), pid, stats)
+OF_ALL(nvmlDeviceGetEncoderSessions, (nvmlDevice_t device, unsigned *count, void *sessions), count, sessions)
+OF_ALL(nvmlDeviceGetFBCSessions, (nvmlDevice_t device, unsigned *count, void *sessions), count, sessions)
+OF_ALL(nvmlGpmSampleGet, (nvmlDevice_t device, void *sample), sample)

@@ -163,8 +163,6 @@ void pools_measure(int gpu)
 
 bool pools_shrink(int gpu)
 {
-    if (atomic_load_explicit(&pools, memory_order_relaxed) == NULL)
-        return false;
     bool shrunk = false;
     /* In another mode this would invalidate another stream's capture. */
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -240,16 +240,21 @@ static bool fits(const struct table *table, int gpu, uint64_t bytes)
     return total <= cap && bytes <= cap - total;
 }
 
+/* Returns whether the bytes fit, if need be without what processes had that have ended. */
+static bool make_fit(struct table *table, int gpu, uint64_t bytes)
+{
+    if (fits(table, gpu, bytes))
+        return true;
+    reap(table);
+    return fits(table, gpu, bytes);
+}
+
 enum usage usage_reserve(int gpu, uint64_t bytes)
 {
     struct table *table = get_table();
     if (table == NULL || !lock(table))
         return USAGE_UNUSABLE;
-    bool room = claim(table);
-    if (room && !fits(table, gpu, bytes)) {
-        reap(table);
-        room = fits(table, gpu, bytes);
-    }
+    bool room = claim(table) && make_fit(table, gpu, bytes);
     if (room)
         add(table, gpu, bytes);
     unlock(table);

@@ -1,9 +1,9 @@
-"""Workloads of PyTorch and JAX that bench/fgpu_device.py runs, each in a process of its own: a line of JSON each.
+"""Workloads of PyTorch, CuPy, Triton and JAX that bench/fgpu_device.py runs, each in a process of its own.
 
-framework_workloads.py fill MIB | hold MIB | matmul [graph] | jax | sms
+framework_workloads.py fill MIB | cupy MIB | hold MIB | matmul [graph|triton] | jax | sms
 
-`matmul` prints a line when it is ready, and then reads the two instants of the monotonic clock between which it is to
-work.
+Each prints a line of JSON. `matmul` prints a line when it is ready, and then reads the two instants of the monotonic
+clock between which it is to work.
 """
 
 import sys
@@ -36,6 +36,22 @@ def fill(mib: str) -> None:
     report(total=total, used=total - free, blocks=len(blocks), refused=refused)
 
 
+def cupy(mib: str) -> None:
+    """Allocate blocks until CuPy runs out of memory; print the used memory that the driver then reports."""
+    import cupy as library  # noqa: PLC0415
+
+    _, total = library.cuda.Device().mem_info
+    blocks: list[Any] = []
+    refused = False
+    while not refused and len(blocks) * int(mib) * MIB <= total:
+        try:
+            blocks.append(library.empty(int(mib) * MIB, dtype=library.uint8))
+        except library.cuda.memory.OutOfMemoryError:
+            refused = True
+    free, _ = library.cuda.Device().mem_info
+    report(total=total, used=total - free, blocks=len(blocks), refused=refused)
+
+
 def hold(mib: str) -> None:
     """Hold memory until standard input ends; print the seconds until it was allocated."""
     import torch  # noqa: PLC0415
@@ -53,7 +69,10 @@ def hold(mib: str) -> None:
 
 
 def matmul(kind: str = "launches") -> None:
-    """Multiply large matrices; print the number of products that were complete in time."""
+    """Multiply large matrices; print the number of products that were complete in time.
+
+    With `triton`, a CUDA kernel that Triton compiles and launches takes the place of the product.
+    """
     import torch  # noqa: PLC0415
 
     left, right = (torch.randn(MATRIX, MATRIX, dtype=torch.bfloat16, device="cuda") for _ in range(2))
@@ -62,6 +81,13 @@ def matmul(kind: str = "launches") -> None:
     def multiply() -> None:
         for _ in range(BATCH):
             torch.mm(left, right, out=out)
+
+    if kind == "triton":
+        from bench.gpu_checks.triton_kernel import BLOCK, ROUNDS, wander  # noqa: PLC0415
+
+        def multiply() -> None:
+            for _ in range(BATCH):
+                wander[(out.numel() // BLOCK,)](out, ROUNDS, BLOCK)
 
     multiply()
     torch.cuda.synchronize()
@@ -99,7 +125,14 @@ def sms() -> None:
     report(sms=torch.cuda.get_device_properties(0).multi_processor_count)
 
 
-WORKLOADS: dict[str, Callable[..., None]] = {"fill": fill, "hold": hold, "matmul": matmul, "jax": jax, "sms": sms}
+WORKLOADS: dict[str, Callable[..., None]] = {
+    "fill": fill,
+    "cupy": cupy,
+    "hold": hold,
+    "matmul": matmul,
+    "jax": jax,
+    "sms": sms,
+}
 
 if __name__ == "__main__":
     WORKLOADS[sys.argv[1]](*sys.argv[2:])

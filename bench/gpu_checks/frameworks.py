@@ -1,6 +1,7 @@
-"""Checks that need a library or a program beside the driver: PyTorch, JAX, MPS."""
+"""Checks that need a library or a program beside the driver: PyTorch, CuPy, Triton, JAX, MPS."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,14 @@ def check_torch(machine: Machine) -> Outcome:
         figures[f"{name}_below_cap_mib"] = (cap - result["used"]) // MIB
         good.append(result["refused"] and result["total"] == cap and cap - 512 * MIB <= result["used"] <= cap)
     return all(good), figures
+
+
+def check_cupy(machine: Machine) -> Outcome:
+    need("cupy")
+    libraries, cap = machine.container(machine.share), machine.cap(machine.share)
+    result = machine.run(libraries, "cupy", "256")
+    figures = {"cap_mib": cap // MIB, "below_cap_mib": (cap - result["used"]) // MIB}
+    return result["refused"] and result["total"] == cap and cap - 512 * MIB <= result["used"] <= cap, figures
 
 
 def check_processes(machine: Machine) -> Outcome:
@@ -70,6 +79,13 @@ def check_graphs(machine: Machine) -> Outcome:
     return loops(machine, "graph")
 
 
+def check_triton(machine: Machine) -> Outcome:
+    need("torch", "triton")
+    if not any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))):
+        raise SkippedError("Triton needs a C compiler")
+    return loops(machine, "triton")
+
+
 def check_jax(machine: Machine) -> Outcome:
     need("jax")
     cap = machine.cap(machine.share)
@@ -104,5 +120,8 @@ def check_mps(machine: Machine) -> Outcome:
     whole = machine.run(None, "sms")["sms"]
     with mps_daemon(machine) as environment:
         libraries = machine.container(0.25, "none")
-        part = machine.run(libraries, "sms", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25", **environment)["sms"]
+        try:
+            part = machine.run(libraries, "sms", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="25", **environment)["sms"]
+        except RuntimeError as error:
+            raise SkippedError(f"the MPS daemon serves no program here: {error}") from error
     return whole / 4 - 4 <= part <= whole / 4 + 4, {"multiprocessors": part, "of": whole}

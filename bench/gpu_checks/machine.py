@@ -14,7 +14,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-OF_FRAMEWORKS = {"fill", "hold", "matmul", "jax", "sms"}
+OF_FRAMEWORKS = {"fill", "cupy", "hold", "matmul", "jax", "sms"}
 WORKLOADS = {False: HERE / "driver_workloads.py", True: HERE / "framework_workloads.py"}
 MIB = 1 << 20
 GRAIN = 2 * MIB

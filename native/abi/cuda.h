@@ -340,6 +340,15 @@ typedef struct {
     CUgraph graph;
 } CUDA_CHILD_GRAPH_NODE_PARAMS;
 
+typedef unsigned long long CUgraphConditionalHandle;
+typedef struct {
+    CUgraphConditionalHandle handle;
+    int type; /* 0: its one graph runs if the handle's value is not 0 */
+    unsigned size;
+    CUgraph *phGraph_out; /* the driver's own array */
+    CUcontext ctx;        /* also of all nodes of these graphs */
+} CUDA_CONDITIONAL_NODE_PARAMS;
+
 typedef enum {
     CU_GRAPH_NODE_TYPE_KERNEL = 0,
     CU_GRAPH_NODE_TYPE_MEMCPY = 1,
@@ -364,6 +373,7 @@ typedef struct {
         CUDA_MEM_ALLOC_NODE_PARAMS alloc;
         CUDA_MEM_FREE_NODE_PARAMS free;
         CUDA_CHILD_GRAPH_NODE_PARAMS graph;
+        CUDA_CONDITIONAL_NODE_PARAMS conditional;
     };
     long long reserved2;
 } CUgraphNodeParams;

@@ -26,7 +26,8 @@ void graph_drop_nodes(CUgraph graph)
         }
         free(node);
     }
-    *graph = (struct CUgraph_st){0};
+    graph->first = graph->last = NULL;
+    graph->count = 0;
 }
 
 void graph_copy_nodes(CUgraph to, const struct CUgraph_st *from, bool flat)
@@ -56,6 +57,8 @@ EXPORT CUresult cuGraphDestroy(CUgraph graph)
 {
     if (!graph)
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph->executable)
+        graph_ended(graph->executable);
     graph_drop_nodes(graph);
     free(graph);
     return CUDA_SUCCESS;
@@ -178,6 +181,8 @@ EXPORT CUresult cuGraphNodeGetParams(CUgraphNode node, CUgraphNodeParams *parame
         parameters->kernel.ctx = node->context;
     if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
         parameters->memset = (CUDA_MEMSET_NODE_PARAMS){.dst = node->address, .ctx = node->context};
+    if (node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        parameters->conditional.ctx = node->context;
     return CUDA_SUCCESS;
 }
 
@@ -249,9 +254,32 @@ EXPORT CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const
 
 EXPORT CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
 {
-    if (!node || !node->child)
+    if (!node || node->type != CU_GRAPH_NODE_TYPE_GRAPH)
         return CUDA_ERROR_INVALID_VALUE;
     *graph = node->child;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph, CUcontext context,
+                                               unsigned value, unsigned flags)
+{
+    (void)value;
+    (void)flags;
+    if (!handle || !graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    *handle = (uintptr_t)(context ? context : current_context());
+    return CUDA_SUCCESS;
+}
+
+/* Its graph always runs, once. The program fills it after this call. */
+static CUresult add_conditional(CUgraphNode *node, CUgraph graph, CUDA_CONDITIONAL_NODE_PARAMS *parameters)
+{
+    if (!node || !graph || !parameters->ctx || parameters->handle != (uintptr_t)parameters->ctx)
+        return CUDA_ERROR_INVALID_VALUE;
+    *node = append(graph, (struct CUgraphNode_st){.type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+                                                  .context = parameters->ctx,
+                                                  .child = calloc(1, sizeof *graph)});
+    parameters->phGraph_out = &(*node)->child;
     return CUDA_SUCCESS;
 }
 
@@ -277,6 +305,8 @@ EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
         return cuGraphAddMemFreeNode(node, graph, dependencies, count, parameters->free.dptr);
     case CU_GRAPH_NODE_TYPE_GRAPH:
         return cuGraphAddChildGraphNode(node, graph, dependencies, count, parameters->graph.graph);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return add_conditional(node, graph, &parameters->conditional);
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return cuGraphAddEmptyNode(node, graph, dependencies, count);
     default:

@@ -4,6 +4,7 @@
 
 struct CUgraphExec_st {
     struct CUgraph_st graph; /* flat */
+    CUgraph of;              /* if that has memory nodes */
     uint64_t duration_ns;
     bool frees_at_launch;
 };
@@ -14,16 +15,30 @@ static struct {
     uint64_t used, used_high, reserved, reserved_high;
 } graph_memory[MAX_DEVICES];
 
+void graph_ended(CUgraphExec executable)
+{
+    executable->of = NULL;
+}
+
+/* "If graph contains any allocation or free nodes, there can be at most one executable graph in existence for that graph
+   at a time." */
 static CUresult instantiate(CUgraphExec *executable, CUgraph graph, uint64_t flags)
 {
     if (driver_status() != CUDA_SUCCESS)
         return driver_status();
     if (!executable || !graph)
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph->executable)
+        return CUDA_ERROR_NOT_SUPPORTED;
     CUgraphExec made = calloc(1, sizeof *made);
     graph_copy_nodes(&made->graph, graph, true);
-    for (const struct CUgraphNode_st *node = made->graph.first; node; node = node->next)
+    for (const struct CUgraphNode_st *node = made->graph.first; node; node = node->next) {
         made->duration_ns += node->duration_ns;
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+            made->of = graph;
+    }
+    if (made->of)
+        graph->executable = made;
     made->frees_at_launch = flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     *executable = made;
     return CUDA_SUCCESS;
@@ -56,6 +71,8 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec executable)
     if (!executable)
         return CUDA_ERROR_INVALID_VALUE;
     graph_drop_nodes(&executable->graph);
+    if (executable->of)
+        executable->of->executable = NULL;
     free(executable);
     return CUDA_SUCCESS;
 }
@@ -168,6 +185,8 @@ static CUresult instantiate_with(CUgraphExec *executable, CUgraph graph, CUDA_GR
     CUresult result = instantiate(executable, graph, parameters->flags);
     if (result == CUDA_SUCCESS && parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
         result = upload(*executable);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        cuGraphExecDestroy(*executable);
     parameters->result_out = result != CUDA_SUCCESS;
     return result;
 }
@@ -183,6 +202,8 @@ EXPORT CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
 {
     unsigned device;
     CUresult result = device_of(ordinal, &device);
+    if (result == CUDA_SUCCESS)
+        result = capture_forbids();
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&driver_lock);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* A pool takes memory in large blocks and keeps what was freed until a synchronisation or a trim gives it back. */
-enum { BLOCK = 32 << 20, SMALLEST_BLOCK = 2 << 20 };
+enum { SMALLEST_BLOCK = 2 << 20 };
 
 struct CUmemPoolHandle_st {
     CUmemPoolProps properties;
@@ -114,7 +114,7 @@ static CUresult grow(CUmemoryPool pool, uint64_t bytes)
     if (pool->reserved - pool->used >= bytes)
         return CUDA_SUCCESS;
     uint64_t missing = bytes - (pool->reserved - pool->used);
-    uint64_t steps[] = {BLOCK, SMALLEST_BLOCK};
+    uint64_t steps[] = {gpu_state->pool_block_bytes, SMALLEST_BLOCK};
     for (unsigned i = 0; i < 2; i++) {
         uint64_t more = (missing + steps[i] - 1) / steps[i] * steps[i];
         if (pool->properties.maxSize && pool->reserved + more > pool->properties.maxSize)
@@ -222,6 +222,10 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
         return driver_status();
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
+    /* CUDA does not list the calls that a capture forbids: those that give memory back at once are taken for such. */
+    CUresult result = capture_forbids();
+    if (result != CUDA_SUCCESS)
+        return result;
     pthread_mutex_lock(&driver_lock);
     trim_to(pool, keep_bytes);
     pthread_mutex_unlock(&driver_lock);

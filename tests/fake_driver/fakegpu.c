@@ -1,5 +1,5 @@
-/* fakegpu init [--gpus N] [--mem BYTES] [--context BYTES] [--free-delay-ms N] [--mig] [--host BYTES]: the machine's fake GPUs,
-   anew; with --host, managed memory that has no room on its GPU is in the host's memory
+/* fakegpu init [--gpus N] [--mem BYTES] [--context BYTES] [--free-delay-ms N] [--mig] [--host BYTES] [--pool-block BYTES]: the
+   machine's fake GPUs, anew; with --host, managed memory that has no room on its GPU is in the host's memory
    fakegpu status: the devices, who used them, and the limits of control groups, as JSON
    fakegpu driver VERSION: the version that the driver says it has
    fakegpu ail GPU SYMPTOM VALUE: a symptom of a GPU. An `xid` goes into the file STATE.kmsg, as the kernel's log has it;
@@ -25,13 +25,16 @@ static int init(struct state *state, int count, char **words)
         {"gpus", required_argument, NULL, 'g'},          {"mem", required_argument, NULL, 'm'},
         {"context", required_argument, NULL, 'c'},       {"free-delay-ms", required_argument, NULL, 'd'},
         {"mig", no_argument, NULL, 'i'},                 {"mute", no_argument, NULL, 'u'},
-        {"host", required_argument, NULL, 'h'},
+        {"host", required_argument, NULL, 'h'},          {"pool-block", required_argument, NULL, 'p'},
         {NULL, 0, NULL, 0},
     };
     for (int option; (option = getopt_long(count, words, "", options, NULL)) != -1;)
         switch (option) {
         case 'h':
             settings.host_bytes = strtoull(optarg, NULL, 10);
+            break;
+        case 'p':
+            settings.pool_block_bytes = strtoull(optarg, NULL, 10);
             break;
         case 'g':
             settings.gpus = (uint32_t)strtoul(optarg, NULL, 10);

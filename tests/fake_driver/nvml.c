@@ -282,6 +282,9 @@ static nvmlReturn_t memory_of(nvmlDevice_t handle, nvmlMemory_t *memory)
     return NVML_SUCCESS;
 }
 
+/* What a driver keeps for itself: of the whole device. Here it is a part of what is free. */
+enum { RESERVED_BYTES = 128 << 20 };
+
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t *memory)
 {
     return memory ? memory_of(handle, memory) : NVML_ERROR_INVALID_ARGUMENT;
@@ -296,8 +299,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v
     nvmlMemory_t first;
     nvmlReturn_t result = memory_of(handle, &first);
     if (result == NVML_SUCCESS)
-        *memory = (nvmlMemory_v2_t){
-            .version = nvmlMemory_v2, .total = first.total, .free = first.free, .used = first.used};
+        *memory = (nvmlMemory_v2_t){.version = nvmlMemory_v2,
+                                    .total = first.total,
+                                    .free = first.free,
+                                    .used = first.used,
+                                    .reserved = RESERVED_BYTES};
     return result;
 }
 

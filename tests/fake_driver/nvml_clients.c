@@ -12,6 +12,50 @@
     }
 #include "unsupported.def"
 
+/* What all processes do, in the place of the structures that a driver has for it. */
+static nvmlReturn_t tell(nvmlDevice_t handle, void *told)
+{
+    struct state *state;
+    unsigned device;
+    nvmlReturn_t result = nvml_device(handle, false, &state, &device);
+    if (result == NVML_SUCCESS)
+        *(unsigned *)told = 1;
+    return result;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device, void *info)
+{
+    return tell(device, info);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned *count, unsigned *pids)
+{
+    *count = 1;
+    return tell(device, pids);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned pid, void *stats)
+{
+    return pid != 0 ? tell(device, stats) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetEncoderSessions(nvmlDevice_t device, unsigned *count, void *sessions)
+{
+    *count = 1;
+    return tell(device, sessions);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned *count, void *sessions)
+{
+    *count = 1;
+    return tell(device, sessions);
+}
+
+EXPORT nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, void *sample)
+{
+    return tell(device, sample);
+}
+
 /* An event set in which nothing ever happens. */
 EXPORT nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 {

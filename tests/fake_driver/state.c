@@ -134,6 +134,7 @@ void state_reset(struct state *state, const struct settings *settings)
     state->context_bytes = settings->context_bytes;
     state->free_delay_ns = settings->free_delay_ns;
     state->host_bytes = settings->host_bytes;
+    state->pool_block_bytes = settings->pool_block_bytes;
     for (unsigned gpu = 0; gpu < settings->gpus; gpu++) {
         struct device *device = &state->devices[gpu * DEVICES_PER_GPU];
         device->present = 1;

@@ -13,7 +13,7 @@ enum {
     MAX_DEVICES = MAX_GPUS * DEVICES_PER_GPU,
     MAX_PROCESSES = 128,
     QUEUE_DEPTH = 1024,
-    MAX_EXPORTS = 256,
+    MAX_EXPORTS = 640,
     MAX_LIMITS = 32,
     MOST_GROUP = 256,
 };
@@ -80,6 +80,7 @@ struct state {
     _Atomic uint32_t slots; /* slots at and above it were never used */
     uint64_t context_bytes, free_delay_ns;
     uint64_t host_bytes; /* how much managed memory the host takes when a device is full */
+    uint64_t pool_block_bytes; /* by how much a pool grows at least, where there is room */
     uint64_t log_records; /* in the file beside the state that stands for the kernel's log */
     uint32_t mute; /* the driver fails to say the UUID of a device */
     char driver_version[32];
@@ -91,9 +92,9 @@ struct state {
 
 struct settings {
     uint32_t gpus, mig_capable, mute;
-    uint64_t mem_bytes, context_bytes, free_delay_ns, host_bytes;
+    uint64_t mem_bytes, context_bytes, free_delay_ns, host_bytes, pool_block_bytes;
 };
-#define DEFAULT_SETTINGS ((struct settings){2, 0, 0, 8ull << 30, 256ull << 20, 0, 0})
+#define DEFAULT_SETTINGS ((struct settings){2, 0, 0, 8ull << 30, 256ull << 20, 0, 0, 32ull << 20})
 
 uint64_t now_ns(void);
 /* The mapped state, made with the defaults where there is none; NULL where it cannot be opened. */

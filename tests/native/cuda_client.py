@@ -63,6 +63,17 @@ class AllocNode(ctypes.Structure):
     ]
 
 
+class MemsetNode(ctypes.Structure):
+    _fields_ = [
+        ("address", c_uint64),
+        ("pitch", c_size_t),
+        ("value", c_uint),
+        ("element_size", c_uint),
+        ("width", c_size_t),
+        ("height", c_size_t),
+    ]
+
+
 def on_device(device: int = 0) -> AllocationProp:
     return AllocationProp(type=1, location=Location(1, device))
 

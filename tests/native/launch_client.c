@@ -7,7 +7,7 @@
    launch_client DEVICE contexts KERNEL MS       launches in two contexts by turns
    launch_client DEVICE elsewhere WAY KERNEL MS  launches while the context of the next device is current; by `nodes` a
                                                  graph whose kernels are of DEVICE, into a stream of the next; by
-                                                 `memsets`, of memory of DEVICE, its pool or the next, a graph whose
+                                                 `conditional` these are in the graph of a condition; by `memsets`, of memory of DEVICE, its pool or the next, a graph whose
                                                  memsets are of DEVICE
    launch_client DEVICE leave KERNEL             ends with launches that are not waited for */
 #include "abi/cuda.h"
@@ -184,14 +184,22 @@ static void elsewhere(const char *way, int device, double ms)
     MUST(cuCtxSetCurrent(other));
     if (strcmp(way, "memsets_of_next") == 0)
         MUST(cuMemAlloc_v2(&memset.dst, BUFFER_BYTES));
-    bool memsets = strncmp(way, "memsets", 7) == 0;
-    if (memsets || strcmp(way, "nodes") == 0) {
+    bool memsets = strncmp(way, "memsets", 7) == 0, conditional = strcmp(way, "conditional") == 0;
+    if (memsets || conditional || strcmp(way, "nodes") == 0) {
         MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         MUST(cuGraphCreate(&graph, 0));
         for (int i = 0; i < 8 && memsets; i++)
             MUST(cuGraphAddMemsetNode(&node, graph, NULL, 0, &memset, parameters.ctx));
+        CUgraph inner = graph;
+        if (conditional) {
+            CUgraphNodeParams condition = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+                                           .conditional = {.size = 1, .ctx = parameters.ctx}};
+            MUST(cuGraphConditionalHandleCreate(&condition.conditional.handle, graph, parameters.ctx, 1, 1));
+            MUST(cuGraphAddNode(&node, graph, NULL, 0, &condition));
+            inner = condition.conditional.phGraph_out[0];
+        }
         if (!memsets)
-            MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &parameters));
+            MUST(cuGraphAddKernelNode_v2(&node, inner, NULL, 0, &parameters));
         MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
         way = "graph";
     }

@@ -4,6 +4,8 @@ import textwrap
 
 import pytest
 
+from tests.native.gpu_container import CAP, CONTEXT
+
 NOT_PERMITTED = 800
 # Ways to end a context of the second GPU, and what makes it, with `made` current.
 CREATED = "ok(cuda.cuCtxCreate_v2(byref(made), 0, 1))"
@@ -43,3 +45,16 @@ def test_a_stream_at_the_address_of_one_that_ended_is_of_its_own_gpu(containers,
     """
     status, told, errors = container.python("\n".join(textwrap.dedent(part) for part in (begin, ENDS[end], then)))
     assert (status, told) == (0, f"[true, {NOT_PERMITTED}]\n"), errors
+
+
+def test_of_many_allocations_none_is_forgotten(attack):
+    """The table that knows them grows while they are there."""
+    told, used = attack("""
+        context()
+        held = [allocate(64 << 10) for _ in range(1000)]
+        all_held = free_and_total()[0]
+        for address in held:
+            ok(cuda.cuMemFree_v2(address))
+        tell([all_held, free_and_total()[0]])
+    """)
+    assert (told, used) == (f"[{CAP - CONTEXT - 1000 * (64 << 10)}, {CAP - CONTEXT}]", CONTEXT)

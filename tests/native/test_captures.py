@@ -89,6 +89,43 @@ def test_a_capture_waits_for_a_drain_that_goes_on_and_not_for_long(containers, f
     assert waited == pytest.approx([40, 0, 250, 0], abs=2)
 
 
+BEGIN = {
+    "cuStreamBeginCapture": "",
+    "cuStreamBeginCapture_v2": ", 0",
+    "cuStreamBeginCaptureToGraph": ", captured, None, None, c_size_t(0), 0",
+    "cuStreamBeginRecaptureToGraph": ", 0, captured, None, None",
+}
+
+
+@pytest.mark.parametrize("name", [*BEGIN, *(f"{name}_ptsz" for name in BEGIN)])
+def test_captures_of_a_threads_own_stream_that_have_ended_hinder_no_wait(containers, fake_driver, clock, name):
+    """The stream has two names. Another thread cannot ask for its state, so each capture is noted until its end.
+
+    Whether there are waits is seen by the last capture, which waits for the one that goes on.
+    """
+    containers[0].limit({fake_driver.uuids()[0]: "1000 1000"})
+    stream = "None" if name.endswith("_ptsz") else "c_void_p(2)"
+    script = f"""
+        import time
+        context()
+        graph, captured = c_void_p(), c_void_p()
+        ok(cuda.cuGraphCreate(byref(captured), 0))
+        for _ in range(100):
+            ok(cuda.{name}({stream}{BEGIN[name.removesuffix("_ptsz")]}))
+            ok(cuda.cuStreamEndCapture{"_ptsz" if stream == "None" else ""}({stream}, byref(graph)))
+        last = new_stream()
+        ok(launch(kernel("spin_us_50000"), last))
+        time.sleep(0.01)
+        began = time.monotonic()
+        ok(cuda.cuStreamBeginCapture_v2(last, 0))
+        tell(round(1000 * (time.monotonic() - began)))
+        ok(cuda.cuStreamEndCapture(last, byref(graph)))
+    """
+    command, environment = fake_driver.command(script, containers[0].libraries)
+    waited = json.loads(clock.output(clock.start(command, environment, cwd=containers[0].home)))
+    assert waited == pytest.approx(40, abs=2)
+
+
 # Contexts that end, in each of which `used` is current; and how.
 ENDS = {
     "cuCtxDestroy(used)": "ok(cuda.cuCtxCreate_v2(byref(used), 0, 0))",

@@ -64,6 +64,65 @@ def test_all_checks_that_need_only_the_driver_run_without_a_compiler(fake_driver
     assert results["cost"]["launch_us_capped"] > 0
 
 
+# CuPy itself needs a real GPU: what the check uses of it, by the driver alone.
+CUPY = """
+import types
+from cuda_client import *
+class OutOfMemoryError(Exception):
+    pass
+def empty(size, dtype):
+    address = c_uint64()
+    if cuda_library.cuMemAlloc_v2(byref(address), c_size_t(size)) == OUT_OF_MEMORY:
+        raise OutOfMemoryError
+class Device:
+    mem_info = property(lambda self: free_and_total())
+context()
+uint8 = None
+cuda_library = cuda
+cuda = types.SimpleNamespace(Device=Device, memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError))
+"""
+
+
+@pytest.mark.parametrize("cap_holds", [True, False])
+def test_the_check_of_cupy_judges_what_cupy_gets(fake_driver, built, tmp_path, cap_holds):
+    fake_driver.init(1, 8 << 30, "--context", str(300 * MIB))
+    (tmp_path / "cupy.py").write_text(CUPY if cap_holds else CUPY + "free_and_total = lambda: (0, 8 << 30)\n")
+    paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parent), *filter(None, sys.path)])
+    words = ["--driver-dir", fake_driver.directory, "--built", built, "--only", "cupy", "--json"]
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": paths}
+    done = subprocess.run([*CHECK, *words], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    result = json.loads(done.stdout)
+    assert result["result"] == ("pass" if cap_holds else "fail"), done.stderr
+    assert result["below_cap_mib"] == ((2048 - 300) % 256 if cap_holds else 2048 - (8 << 10))
+
+
+# PyTorch itself needs a real GPU: a program that an MPS daemon serves, or refuses.
+TORCH = """
+import os, sys, types
+def get_device_properties(device):
+    if "CUDA_MPS_PIPE_DIRECTORY" in os.environ and SERVED is None:
+        sys.exit("refused")
+    return types.SimpleNamespace(multi_processor_count=SERVED if "CUDA_MPS_PIPE_DIRECTORY" in os.environ else 132)
+cuda = types.SimpleNamespace(get_device_properties=get_device_properties)
+"""
+
+
+@pytest.mark.parametrize(
+    ("starts", "served", "result"), [(1, 33, "skipped"), (0, None, "skipped"), (0, 33, "pass"), (0, 132, "fail")]
+)
+def test_where_mps_does_not_work_its_check_is_skipped(fake_driver, built, tmp_path, starts, served, result):
+    fake_driver.init(1, 8 << 30)
+    control = tmp_path / "nvidia-cuda-mps-control"
+    control.write_text(f"#!/bin/sh\nexit {starts}\n")
+    control.chmod(0o755)
+    (tmp_path / "torch.py").write_text(f"SERVED = {served}\n{TORCH}")
+    words = ["--driver-dir", fake_driver.directory, "--built", built, "--only", "mps", "--json"]
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": paths}
+    done = subprocess.run([*CHECK, *words], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert json.loads(done.stdout)["result"] == result, done.stderr
+
+
 @dataclass
 class ClockedMachine(Machine):
     """A machine whose workloads run by a virtual clock: they begin once all have been given."""

@@ -17,6 +17,7 @@ CALLS = {
     "cuMemAlloc_v2": "byref(c_uint64()), c_size_t(2 * MIB)",
     "cuMemFree_v2": "address",
     "cuIpcGetMemHandle": "byref((c_uint64 * 8)()), address",
+    "cuIpcOpenMemHandle_v2": "byref(c_uint64()), Handle(), 1",
     "cuIpcCloseMemHandle": "address",
     "cuMemAllocAsync": "byref(c_uint64()), c_size_t(2 * MIB), None",
     "cuMemFreeAsync": "of_pool, None",
@@ -39,6 +40,8 @@ CALLS = {
 }
 SCRIPT = """
 import os, signal
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
 library = ctypes.CDLL(None)
 start = min(int(line.split("-")[0], 16) for line in open("/proc/self/maps") if LIBRARY in line)
 locks = [c_void_p(start + at) for at in LOCKS]

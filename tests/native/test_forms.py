@@ -85,16 +85,18 @@ tell([*results, free_and_total()[0] // MIB])
 
 @pytest.mark.parametrize("form", ["cuGraphInstantiateWithParams", "cuGraphInstantiateWithParams_ptsz"])
 def test_a_graph_that_is_uploaded_when_it_is_instantiated_is_charged_before(attack, form):
-    """The parameters stay as the program set them, and say so if there was no room."""
+    """The parameters stay as the program set them, and say so if there was no room. Then nothing was instantiated."""
     told, used = attack(f"""{GRAPHS}
 def instantiate(graph, parameters):
     made = c_void_p()
     return cuda.{form}(byref(made), graph, byref(parameters)), parameters.flags, parameters.result
 allocate(1024 * MIB)
-answers = [instantiate(graph_of(size * MIB), Parameters(flags=2)) for size in (1024, 512)]
-tell([*answers, instantiate(None, Parameters(flags=2))[0], free_and_total()[0] // MIB])
+graphs = [graph_of(size * MIB) for size in (1024, 512)]
+answers = [instantiate(graph, Parameters(flags=2)) for graph in graphs]
+again = [instantiate(graph, Parameters())[0] for graph in graphs]
+tell([*answers, again, instantiate(None, Parameters(flags=2))[0], free_and_total()[0] // MIB])
     """)
-    assert told == f"[[{OUT_OF_MEMORY}, 2, 1], [0, 2, 0], 1, {(CAP - CONTEXT) // MIB - 1536}]"
+    assert told == f"[[{OUT_OF_MEMORY}, 2, 1], [0, 2, 0], [0, 801], 1, {(CAP - CONTEXT) // MIB - 1536}]"
     assert used == CONTEXT + 1536 * MIB
 
 

@@ -118,3 +118,19 @@ def test_memory_that_others_have_open_stays_charged_when_its_exporter_was_killed
     os.kill(child, signal.SIGKILL)
     assert process.stdout.read() == "", "the child had it open too"
     assert container.client("info")["free"] == CAP - CONTEXT
+
+
+def test_memory_that_cannot_be_watched_stays_charged_until_its_process_ends(attack, container):
+    """There are 512 places for memory that several processes have."""
+    small = 64 << 10
+    told, _ = attack(f"""
+        context()
+        held = [allocate({small}) for _ in range(513)]
+        for address in held:
+            ok(cuda.cuIpcGetMemHandle(byref((c_uint64 * 8)()), address))
+        for address in held:
+            ok(cuda.cuMemFree_v2(address))
+        tell(free_and_total()[0])
+    """)
+    assert told == str(CAP - CONTEXT - small)
+    assert container.client("info")["free"] == CAP - CONTEXT

@@ -109,11 +109,12 @@ def test_best_effort_runs_while_guaranteed_containers_do_not(containers, fake_dr
 
 
 ELSEWHERE = ["graph", "kernel", "ex", "cooperative", "multi_device", "grid_async", "nodes", "memset", "memsets"]
-ELSEWHERE += ["memsets_of_next"]
+ELSEWHERE += ["memsets_of_next", "conditional"]
+OLD_DRIVER = ["memsets", "memsets_of_pool", "conditional"]
 
 
 @pytest.mark.parametrize(
-    ("way", "driver"), [*((way, "999.1") for way in ELSEWHERE), ("memsets", "550.1"), ("memsets_of_pool", "550.1")]
+    ("way", "driver"), [*((way, "999.1") for way in ELSEWHERE), *((way, "550.1") for way in OLD_DRIVER)]
 )
 def test_a_launch_takes_its_turn_on_the_gpu_where_it_runs(containers, fake_driver, clock, way, driver):
     """Under the context of a GPU that is not limited, a hard tenth of another one once gave nearly all of it."""

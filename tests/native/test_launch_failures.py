@@ -1,5 +1,7 @@
 """Launches where something is wrong or scarce: the lease, the driver's answers, room for captures, a fork."""
 
+import textwrap
+
 import pytest
 
 NOT_PERMITTED = 800
@@ -138,3 +140,49 @@ def test_a_lease_that_is_lost_amid_launches_ends_them_until_it_is_back(container
     assert (status, told) == (0, "[2, 2, 0, 0]\n"), errors
     reason = {"nothing": "No such file or directory", "a pipe": "Illegal seek"}[instead]
     assert f"{reason}: no launch without the compute lease" in errors
+
+
+def test_a_launch_waits_for_the_lock_of_the_lease_and_not_for_ever(containers, fake_driver):
+    """A process may be stopped while it has the lock. By the machine's clock: other threads wait for this one."""
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500})
+    script = f"""
+        import fcntl, time
+        context()
+        run = kernel("noop")
+        kept = open("state/lease/{uuid}", "rb")
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        began = time.monotonic()
+        ok(launch(run))
+        tell(1000 * (time.monotonic() - began))
+    """
+    status, told, errors = container.python(script)
+    assert status == 0, errors
+    assert float(told) >= 2
+
+
+def test_a_process_without_room_for_the_leases_threads_launches_once_it_has_it(containers, fake_driver):
+    """There is room for the first of two threads, whose stacks are as large as the program's."""
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500})
+    script = """
+        import os, resource
+        stack = 64 * MIB
+        resource.setrlimit(resource.RLIMIT_STACK, (stack, stack))
+        os.execv(sys.executable, [sys.executable, "-S", "-c", SECOND])
+    """
+    second = """
+        import resource
+        from cuda_client import *
+        context()
+        run = kernel("noop")
+        def size():
+            return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmSize"))
+        resource.setrlimit(resource.RLIMIT_AS, (size() + 100 * MIB, resource.RLIM_INFINITY))
+        results = [launch(run)]
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        tell([*results, launch(run)])
+    """
+    status, told, errors = container.python(script.replace("SECOND", repr(textwrap.dedent(second))))
+    assert (status, told) == (0, "[2, 0]\n"), errors
+    assert "no thread for the compute lease" in errors

@@ -1,10 +1,13 @@
 """The compute lease between processes that launch on pretended GPUs (lease_user.c): no driver is needed."""
 
+import ctypes
+import os
 import subprocess
 
 import pytest
 
 from tests.native.lease_gpu import CASES, Gpu, compile_user, result, results
+from tests.native.test_lease_table import Table
 from tests.native.virtual_clock import MS, SECOND, VirtualClock
 
 
@@ -60,6 +63,15 @@ def test_a_container_alone_has_the_whole_gpu_unless_its_share_is_hard(gpu, clock
     assert fair_ns >= 0.95 * solo_ns
     assert hard_ns <= 0.3 * 4 * SECOND + 40 * MS
     assert all(ns <= 0.25 * 4 * SECOND + 40 * MS for ns in two_ns)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_best_effort_launches_no_kernel_for_which_the_pause_is_too_short(gpu, clock, threads):
+    """The first one tells how long they are: 30 ms, which need a pause of 600 ms."""
+    card, when = gpu(), at_once(clock, 0.6)
+    guaranteed = card.command("guaranteed", 500, "kernel=1000000", "every=1", f"gap={SECOND}", *when)
+    best_effort = card.command("rest", 500, "best-effort", f"kernel={30 * MS}", f"threads={threads}", *when)
+    assert busy(clock, [clock.start(guaranteed), clock.start(best_effort)]) == [MS, 30 * MS]
 
 
 def test_the_gpu_works_nearly_all_the_time_that_somebody_has_work(gpu, clock):
@@ -187,6 +199,17 @@ def test_a_file_that_holds_no_table_is_begun_anew(gpu, clock):
     when = at_once(clock, 3)
     worked = busy(clock, [clock.start(card.command(name, 500, "kernel=1000000", *when)) for name in "ab"])
     assert [part / sum(worked) for part in worked] == pytest.approx([0.5, 0.5], abs=0.01)
+
+
+@pytest.mark.parametrize("size", [0, 100, 1 << 20])
+def test_a_file_of_another_size_gets_that_of_the_table(gpu, clock, size):
+    """What is beyond the table would fill a file system that has no room for more."""
+    card, right = gpu(), gpu("right")
+    os.truncate(card.directory / "lease", size)
+    for each in (card, right):
+        clock.output(clock.start(each.command("a", 500, "kernel=1000000", *at_once(clock, 0.1))))
+    assert (card.directory / "lease").stat().st_size == ctypes.sizeof(Table) <= 64 << 10
+    assert (right.directory / "lease").stat().st_size == ctypes.sizeof(Table)
 
 
 def test_a_program_that_closes_all_files_keeps_its_turns_and_its_own_files(gpu, clock):

@@ -28,6 +28,12 @@ NVML_HOOKS = {
     "nvmlDeviceGetProcessUtilization",
     "nvmlDeviceGetProcessesUtilizationInfo",
     "nvmlDeviceGetSamples",
+    "nvmlDeviceGetDynamicPstatesInfo",
+    "nvmlDeviceGetAccountingPids",
+    "nvmlDeviceGetAccountingStats",
+    "nvmlDeviceGetEncoderSessions",
+    "nvmlDeviceGetFBCSessions",
+    "nvmlGpmSampleGet",
 }
 
 

@@ -34,7 +34,7 @@ def look(container):
 def test_a_process_without_cuda_sees_the_cap_and_what_the_container_has(container):
     limited, whole = look(container)
     assert limited == [CAP, CAP, 0, 0]
-    assert whole[0] == 8 << 30
+    assert whole == [8 << 30, 8 << 30, 0, 128 * MIB]
     holder = container.popen("hold", 512 * MIB)
     assert holder.stdout.readline() == '{"error": 0}\n'
     used = 512 * MIB + CONTEXT
@@ -210,6 +210,44 @@ def test_every_way_to_ask_is_answered_with_the_containers_own_processes(containe
     for process in (neighbour, idle):
         process.kill()
         process.communicate()
+
+
+OF_ALL = {
+    "nvmlDeviceGetDynamicPstatesInfo": "",
+    "nvmlDeviceGetAccountingPids": "byref(count),",
+    "nvmlDeviceGetAccountingStats": "7,",
+    "nvmlDeviceGetEncoderSessions": "byref(count),",
+    "nvmlDeviceGetFBCSessions": "byref(count),",
+    "nvmlGpmSampleGet": "",
+}
+
+
+def test_what_tells_of_all_processes_of_a_gpu_is_not_told_of_a_limited_one(container):
+    calls = "".join(f"told({name!r}, {words}),\n" for name, words in OF_ALL.items())
+    script = f"""
+from ctypes import CDLL, byref, c_uint, c_void_p
+nvml, device, count = CDLL("libnvidia-ml.so.1"), c_void_p(), c_uint()
+def told(name, *words):
+    found = c_uint()
+    return [nvml[name](device, *words, byref(found)), found.value]
+nvml.nvmlInit_v2()
+found = []
+for index in range(2):
+    nvml.nvmlDeviceGetHandleByIndex_v2(index, byref(device))
+    found.append([{calls}])
+device.value = 0xDEAD
+print(found, all(status for status, _ in [{calls}]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=container.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    told = [[[NVML_NOT_SUPPORTED, 0]] * len(OF_ALL), [[0, 1]] * len(OF_ALL)]
+    assert done.stdout == f"{told} True\n"
 
 
 def test_of_a_gpu_that_is_not_limited_every_question_is_the_drivers(container):

@@ -1,6 +1,8 @@
 """Pools of memory of a GPU: what they hold, keep and give back is charged as the driver has it."""
 
-from tests.native.gpu_container import CAP, CONTEXT, MIB
+import pytest
+
+from tests.native.gpu_container import CAP, CONTEXT, MIB, OUT_OF_MEMORY
 
 USE_A_POOL = """
 context()
@@ -77,3 +79,42 @@ def test_pools_end_in_any_order(fake_driver, plain_container):
     left = fake_driver.run(script, plain_container.libraries)
     assert left[1::2] == 3 * [CAP - CONTEXT]
     assert left[::2] == 3 * [left[0]] < 3 * [CAP - CONTEXT]
+
+
+@pytest.mark.parametrize(("left", "result"), [(64, 0), (62, OUT_OF_MEMORY)])
+def test_a_pool_that_grows_by_more_than_was_expected_is_refused_above_the_cap_only(
+    fake_driver, plain_container, left, result
+):
+    """How far a driver lets a pool grow at once is its own affair."""
+    fake_driver.init(2, 8 << 30, "--pool-block", str(64 * MIB))
+    script = f"""
+        context()
+        allocate({CAP - CONTEXT - left * MIB})
+        tell([cuda.cuMemAllocAsync(byref(c_uint64()), c_size_t(MIB), None), free_and_total()[0] // MIB])
+    """
+    assert fake_driver.run(script, plain_container.start().libraries) == [result, 0 if result == 0 else left]
+
+
+def test_memory_that_a_pool_gives_up_spoils_no_capture(fake_driver, plain_container):
+    """Pools are trimmed amid a capture of another stream, in which the thread may not trim any by itself."""
+    script = USE_A_POOL.replace("KEEP", str(1 << 40)) + (
+        """
+executable, graph, node, other, captured, beside, mode = (*(c_void_p() for _ in range(6)), c_int(0))
+ok(cuda.cuGraphCreate(byref(graph), 0))
+parameters = AllocNode(pool=PoolProps(type=1, location=Location(1, 0)), bytes=64 * MIB)
+ok(cuda.cuGraphAddMemAllocNode(byref(node), graph, None, c_size_t(0), byref(parameters)))
+ok(cuda.cuGraphInstantiateWithFlags(byref(executable), graph, c_uint64(0)))
+ok(cuda.cuGraphUpload(executable, None))
+ok(cuda.cuMemPoolCreate(byref(other), byref(PoolProps(type=1, location=Location(1, 0)))))
+for stream in (captured, beside):
+    ok(cuda.cuStreamCreate(byref(stream), 1))
+ok(cuda.cuStreamBeginCapture_v2(captured, 0))
+ok(cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(1024 * MIB), other, beside))
+ok(cuda.cuStreamEndCapture(captured, byref(graph)))
+ok(cuda.cuStreamBeginCapture_v2(captured, 0))
+by_itself = cuda.cuMemPoolTrimTo(pool, c_size_t(0))
+ok(cuda.cuThreadExchangeStreamCaptureMode(byref(mode)))
+tell([by_itself, cuda.cuStreamEndCapture(captured, byref(graph)), mode.value])
+"""
+    )
+    assert fake_driver.run(script, plain_container.libraries) == [900, 901, 0]

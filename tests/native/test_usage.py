@@ -182,6 +182,15 @@ def test_a_table_that_is_not_one_refuses(container, content):
     assert second.endswith(f"CUDA error {NOT_PERMITTED}")
 
 
+def test_why_no_memory_is_given_is_said_once(fake_driver, plain_container):
+    plain_container.usage.write_bytes(b"something else" * 1000)
+    script = "cuda.cuInit(0)\ntell([cuda.cuCtxCreate_v2(byref(c_void_p()), 0, 0) for _ in range(5)])"
+    command, environment = fake_driver.command(script, plain_container.libraries)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == f"{[NOT_PERMITTED] * 5}\n"
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("rest", [b"\0", b"\xff"], ids=["empty", "of something else"])
 def test_a_table_whose_maker_was_killed_is_made_again(container, rest):
     """Its first word is written last."""
