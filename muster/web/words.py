@@ -54,7 +54,7 @@ def wait_label(wait: Coded | None) -> str:
 def beside_label(wait: Coded | None) -> str:
     """Return why it waits without the words that its label says already."""
     if wait is None:
-        return "in the next pass of the scheduler"
+        return "the scheduler starts it next"
     opening, instead = _OPENINGS.get(wait.code, ("", ""))
     return instead + wait.message.removeprefix(opening) if wait.message.startswith(opening) else wait.message
 

@@ -169,7 +169,7 @@ def test_without_members_every_project_is_open():
     assert Projects({"vision": ["eve"]}).admit("ada", "default")
     assert not Projects({"default": ["eve"]}).admit("ada", "default")
     assert (
-        Projects({"vision": ["eve"]}).refusal("ada", "x", ["y"]).remedy == "ask who keeps the site's settings for one"
+        Projects({"vision": ["eve"]}).refusal("ada", "x", ["y"]).remedy == "ask an administrator for one"
     )
 
 

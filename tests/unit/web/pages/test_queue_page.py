@@ -42,7 +42,7 @@ def test_sessions_stand_in_the_order_in_which_they_are_tried_with_their_reasons(
     by_name = rows(text)
     assert next(iter(by_name)) == "high"
     assert "next" in by_name["high"]
-    assert "in the next pass of the scheduler" in by_name["high"]
+    assert "the scheduler starts it next" in by_name["high"]
     assert by_name["kept"].count("held") == 1
     assert "by ada" in by_name["kept"]
     assert "not before it is released" in by_name["kept"]

@@ -75,7 +75,7 @@ def test_every_wait_has_a_label_of_a_few_words():
 @pytest.mark.parametrize(
     ("wait", "words"),
     [
-        (None, "in the next pass of the scheduler"),
+        (None, "the scheduler starts it next"),
         (Wait(WaitCode.HELD, "held by ada"), "by ada"),
         (Wait(WaitCode.BUSY, "too little is free now; agent a1 lacks 2 GPU"), "agent a1 lacks 2 GPU"),
         (Wait(WaitCode.BUSY, "no agent of group gpu takes sessions now"), "no agent of group gpu takes sessions now"),
