@@ -30,7 +30,7 @@ _OPENINGS: Mapping[WaitCode, tuple[str, str]] = {
     WaitCode.WINDOW: ("agents are closed to it: ", ""),
 }
 # A clause such as "; see `muster ls --all`", with what joins it to the sentence.
-_COMMAND = re.compile(r"[;,]? (?:see|or|with|use|by) `muster [^`]*`(?: on the control node)?")
+_COMMAND = re.compile(r"(?:^|[;,]? )(?:see|or|with|use|by) `muster [^`]*`(?: on the control node)?")
 # What an error is about, as the command line calls it: `--expires: …`, `NAME: …`, `NAME:TAG: …`.
 _FIELDS: Mapping[str, str] = {"new": "name"}
 _SUBJECT = re.compile(r"^(?:--([a-z][a-z-]*)|([A-Z]{3,})(?::TAG)?): ", re.MULTILINE)

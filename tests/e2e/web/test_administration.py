@@ -71,7 +71,7 @@ def test_a_limit_is_set_over_that_of_the_settings_and_removed(visit, node, width
     expect(running.get_by_label("GPU", exact=True)).to_have_value("4")
     running.get_by_label("GPU", exact=True).fill("many")
     page.get_by_role("button", name="Set limit").click()
-    expect(page.get_by_role("alert")).to_contain_text("running.gpu: 'many' is not a whole number")
+    expect(page.get_by_role("alert")).to_contain_text("Running at a time, GPU: 'many' is not a whole number")
     running.get_by_label("GPU", exact=True).fill("8")
     page.get_by_role("group", name="Waiting at a time").get_by_label("Sessions").fill("100")
     page.get_by_role("button", name="Set limit").click()

@@ -31,7 +31,7 @@ def test_the_preview_follows_typing_and_leaves_the_field_alone(page):
     expect(line).to_contain_text("Starts now on localhost (main1)")
     memory = page.get_by_label("Memory", exact=True)
     memory.fill("much")
-    expect(line).to_contain_text("Cannot be launched: mem")
+    expect(line).to_contain_text("Cannot be launched: Memory: 'much'")
     expect(page.locator("#problem-mem")).to_contain_text("write bytes such as 512M")
     expect(memory).to_have_attribute("aria-invalid", "true")
     expect(memory).to_be_focused()

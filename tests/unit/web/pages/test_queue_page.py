@@ -108,7 +108,7 @@ def test_an_invalid_query_is_refused_in_one_line(browser, caller):
     page = browser("ada", name="page")
     nothing = page.post("/queue/change", data={"action": "hold"}, headers={"HX-Request": "true"})
     assert (nothing.status_code, nothing.headers["hx-retarget"]) == (422, "#problem")
-    assert "select one or more" in nothing.text
+    assert '<p class="problem">no session is selected; select one or more in the table</p>' in nothing.text
     assert page.post("/queue/change", data={"action": "<b>", "selected": "one"}).status_code == 422
 
 
