@@ -103,6 +103,9 @@ def test_a_share_weight_is_set_and_removed(visit, node, width):
     confirm(page)
     expect(row).to_have_count(0)
     expect(page.get_by_role("row", name="ada").last).to_contain_text("settings file")
+    changes = ("POST", "/share-weights?user=bob&weight=0.5"), ("POST", "/share-weights/bob/unset")
+    times = WIDTHS.index(width) + 1
+    assert audited(node, *changes, times=times) == [times] * 2
 
 
 @pytest.mark.parametrize("width", WIDTHS)

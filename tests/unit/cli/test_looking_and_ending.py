@@ -63,7 +63,11 @@ def test_why_says_what_the_last_pass_found(store):
     wait = Wait(WaitCode.BUSY, "agent a1 lacks 1 CPU", agents_considered=2, filtered={"lost": 1}, exhausted={"cpu": 2})
     store.save_waits({session["id"]: wait})
     out = muster("why", "train").out
-    for part in ("agent a1 lacks 1 CPU", "place in the queue of group default: 1", "too little is free now: CPU on 2 of 2 agents"):
+    for part in (
+        "agent a1 lacks 1 CPU",
+        "place in the queue of group default: 1",
+        "too little is free now: CPU on 2 of 2 agents",
+    ):
         assert part in out
     assert "1 lost" in out
 
