@@ -10,6 +10,7 @@ import muster.web
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
+from muster.core.scheduling.reasons import behind
 from muster.web.words import beside_label, plain_words, wait_label
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
@@ -88,6 +89,11 @@ def test_what_stands_beside_a_label_does_not_say_it_again(wait, words):
     assert beside_label(wait) == words
     repeated = {*wait_label(wait).split()} & {*words.split()}
     assert not repeated
+
+
+@pytest.mark.parametrize("delays", [False, True])
+def test_a_launch_that_waits_says_so_once(delays):
+    assert not behind(make_session(1), delays=delays).message.startswith("wait")
 
 
 @pytest.mark.parametrize(
