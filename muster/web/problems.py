@@ -31,6 +31,7 @@ from muster.service.problem_kinds import KINDS
 MEDIA_TYPE = "application/problem+json"
 PAGELESS = ("/api/", "/metrics", "/healthz", "/readyz")
 _MAX_PATH, _MAX_METHOD = 200, 20
+_DOCUMENT = "see /api/v1/openapi.json"
 _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
@@ -121,7 +122,7 @@ def install(app: FastAPI, page: ErrorPage, plain: Callable[[str], str]) -> None:
     def response(request: Request, found: Problem, headers: dict[str, str] | None = None) -> Response:
         if request.url.path.startswith(PAGELESS):
             if _COMMAND_LINE not in request.headers.get("prefer", ""):
-                errors = [one.model_copy(update={"remedy": plain(one.remedy)}) for one in found.errors]
+                errors = [one.model_copy(update={"remedy": plain(one.remedy) or _DOCUMENT}) for one in found.errors]
                 found = found.model_copy(update={"detail": plain(found.detail), "errors": errors})
             return JSONResponse(found.model_dump(), found.status, headers, MEDIA_TYPE)
         return page(request, found, headers or {})
@@ -139,7 +140,7 @@ def install(app: FastAPI, page: ErrorPage, plain: Callable[[str], str]) -> None:
             FieldProblem(
                 field=_text(".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0])),
                 problem=_text(str(detail["msg"])[:1].lower() + str(detail["msg"])[1:]),
-                remedy="see /api/v1/openapi.json",
+                remedy=_DOCUMENT,
             )
             for detail in error.errors()
         ]

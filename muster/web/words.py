@@ -30,7 +30,7 @@ _OPENINGS: Mapping[WaitCode, tuple[str, str]] = {
     WaitCode.WINDOW: ("agents are closed to it: ", ""),
 }
 # A clause such as "; see `muster ls --all`", with what joins it to the sentence.
-_COMMAND = re.compile(r"[;,]? (?:see|or|with|use|by) `muster [^`]*`(?: on the control node)?")
+_COMMAND = re.compile(r"(?:^|[;,]? )(?:see|or|with|use|by) `muster [^`]*`(?: on the control node)?")
 # What an error is about, as the command line calls it: `--expires: …`, `NAME: …`, `NAME:TAG: …`.
 _FIELDS: Mapping[str, str] = {"new": "name"}
 _SUBJECT = re.compile(r"^(?:--([a-z][a-z-]*)|([A-Z]{3,})(?::TAG)?): ", re.MULTILINE)
@@ -54,7 +54,7 @@ def wait_label(wait: Coded | None) -> str:
 def beside_label(wait: Coded | None) -> str:
     """Return why it waits without the words that its label says already."""
     if wait is None:
-        return "in the next pass of the scheduler"
+        return "the scheduler starts it next"
     opening, instead = _OPENINGS.get(wait.code, ("", ""))
     return instead + wait.message.removeprefix(opening) if wait.message.startswith(opening) else wait.message
 

@@ -92,7 +92,7 @@ def ends(session: Session, uses: Mapping[str, KernelUsage], rules: IdleRules, no
     if timeout is not None and idle is not None and idle >= timeout - early:
         return _idle(session, uses, idle, timeout, early, now)
     if session.warned_at is not None:
-        reason = "it is in use again" if idle is None else "it is not idle for as long as it was"
+        reason = "it is in use again" if idle is None else "it was in use meanwhile"
         return transition(session, _S.RUNNING, reason, now, notice=None, warned_at=None)
     limit = session.time_limit
     if limit is None or session.started_at is None or session.notice is not None:
@@ -127,11 +127,11 @@ def _rates(session: Session, uses: Mapping[str, KernelUsage]) -> str:
     """Return the rates of the busiest kernel, each by itself."""
     pairs = [(kernel, uses[kernel.id]) for kernel in session.kernels]
     parts = [
-        f"cpu {max(cpu_percent(use, kernel) for kernel, use in pairs):.1f} %",
+        f"CPU {max(cpu_percent(use, kernel) for kernel, use in pairs):.1f} %",
         f"network {max(use.net_bytes_per_s or 0.0 for _, use in pairs):.0f} B/s",
     ]
     gpus = [use.gpu_percent for _, use in pairs if use.gpu_percent is not None]
-    return ", ".join([*parts, *([f"gpu {max(gpus):.1f} %"] if gpus else [])])
+    return ", ".join([*parts, *([f"GPU {max(gpus):.1f} %"] if gpus else [])])
 
 
 def _notice(session: Session, reason: str) -> str:

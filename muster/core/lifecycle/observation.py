@@ -171,7 +171,7 @@ def _signal_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> 
     return [
         f"{session.spec.signal_name} was sent to {kernel.name}'s command"
         if changes[kernel.id].get("signal_receivers", kernel.signal_receivers)
-        else f"no program of {kernel.name}'s command handles {session.spec.signal_name}: none was sent it"
+        else f"no program of {kernel.name}'s command handles {session.spec.signal_name}, so none got it"
         for kernel in sent
     ]
 

@@ -31,7 +31,7 @@ def _obstacle(session: Session, agent_id: str, agent: Agent | None, snapshot: Sn
     if agent_id in snapshot.slow:
         return "is slow to answer"
     if not _has_the_gpus(session, agent):
-        return "has not the GPUs any more, or does not cut them"
+        return "no longer has the GPUs, or no longer shares them"
     sick = _sick_gpu(session, agent)
     return f"has GPU {sick.index} in quarantine: {sick.quarantine}" if sick else ""
 

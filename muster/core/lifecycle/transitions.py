@@ -147,7 +147,7 @@ def _next_step(session: Session, preemption: Preemption, now: float) -> Event | 
 
 def _first_the_signal(session: Session, changes: Mapping[str, Any]) -> str:
     name = session.spec.signal_name
-    return f"{name} goes to its command " if "signals" in changes else f"its command has the time of its {name} "
+    return f"{name} goes to its command " if "signals" in changes else f"its command, which got {name}, has time left "
 
 
 def _preempted(session: Session, preemption: Preemption, now: float) -> Event:

@@ -1,5 +1,6 @@
 """The heartbeat of the queue's worker, and what it means when it stops."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,6 +12,9 @@ class Worker(StrEnum):
 
     DAEMON = "muster daemon"
     ONCE = "muster pass"
+
+
+_SPELLED: Mapping[str, str] = {Worker.DAEMON: "the daemon", Worker.ONCE: "a single pass"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,8 @@ class Unworked:
     @property
     def text(self) -> str:
         """Return a line for every user: what is wrong, and what helps."""
-        by = "" if self.last is None else f" (last: {self.last.worker} on {self.last.host})"
+        last = self.last
+        by = "" if last is None else f" (last: {_SPELLED.get(last.worker, last.worker)} on {last.host})"
         return (
             f"nobody has worked the queue for {format_duration(self.for_s)}{by}; nothing starts or ends until"
             " the daemon runs again; ask an administrator"

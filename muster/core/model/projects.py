@@ -49,5 +49,5 @@ class Projects:
         if self.admit(user, project, only):
             return None
         own = self.of(user, only)
-        remedy = f"name one of {', '.join(own)}" if own else "ask who keeps the site's settings for one"
+        remedy = f"name one of {', '.join(own)}" if own else "ask an administrator for one"
         return FieldError("project", f"{user} has no project {project!r}", remedy)

@@ -31,6 +31,21 @@ class NearestMiss:
     missing: Mapping[str, int]
 
 
+# What stands behind a count of agents that were left out, where the cause alone says it oddly: "2 label".
+_SPELLED_CAUSES: Mapping[str, str] = {
+    "GPU model": "without its GPU model",
+    "label": "without its labels",
+    "not designated": "that it does not name",
+    "excluded": "that it excludes",
+    "without overlay": "outside the overlay network",
+}
+
+
+def spell_causes(filtered: Mapping[str, int]) -> str:
+    """Return counts of agents by cause for sentences: `1 drained, 2 without its labels`."""
+    return ", ".join(f"{count} {_SPELLED_CAUSES.get(cause, cause)}" for cause, count in sorted(filtered.items()))
+
+
 class LimitKind(StrEnum):
     """The sessions that a limit counts together."""
 

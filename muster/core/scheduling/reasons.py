@@ -7,7 +7,7 @@ from operator import attrgetter
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.model.wait import Wait, WaitCode
+from muster.core.model.wait import Wait, WaitCode, spell_causes
 from muster.core.scheduling.placement import Gang, Misses
 from muster.core.values.slots import format_slot, spell_slot
 
@@ -35,7 +35,7 @@ def no_agents(group: str) -> Wait:
 def never_fits(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> Wait:
     """Return the wait of a gang that would not fit on empty agents, all back; `misses` are those of empty agents."""
     if not misses.considered:
-        causes = _causes(misses.filtered)
+        causes = spell_causes(misses.filtered)
         message = f"no agent of group {group} is of the kind that it asks for ({causes})"
         return Wait(WaitCode.NEVER_FITS, message, filtered=misses.filtered)
     absent = _absent(group, misses, agents)
@@ -52,7 +52,7 @@ def never_fits(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agen
 
 def busy(group: str, gang: Gang, misses: Misses, agents: Mapping[str, Agent], sick: str, *, no_overlay: bool) -> Wait:
     """Return the wait of a gang for which too little is free; `sick` are the `sick_gpus` of the agents."""
-    causes = _causes(misses.filtered)
+    causes = spell_causes(misses.filtered)
     if not misses.considered:
         message = f"no agent of group {group} takes sessions now ({causes})"
         return Wait(WaitCode.BUSY, message, filtered=misses.filtered)
@@ -80,7 +80,7 @@ def behind(head: Session, *, delays: bool) -> Wait:
     if delays:
         message = f"starting it now would delay {head.name}, which is ahead of it in the queue"
     else:
-        message = f"waits behind {head.name}, which is ahead of it in the queue"
+        message = f"{head.name} is ahead of it in the queue"
     return Wait(WaitCode.BEHIND, message, waits_for=(head.id,))
 
 
@@ -122,10 +122,6 @@ def _counted(code: WaitCode, message: str, misses: Misses) -> Wait:
         exhausted=misses.exhausted,
         nearest=misses.nearest,
     )
-
-
-def _causes(filtered: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {cause}" for cause, count in sorted(filtered.items()))
 
 
 def _lacks(gang: Gang, misses: Misses, agents: Mapping[str, Agent]) -> str:

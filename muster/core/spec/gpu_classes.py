@@ -28,9 +28,9 @@ class GpuClassFields(SpecModel):
         most = max(slot.fgpu for slot in slots)
         for name, given in (("fgpu_limit", self.fgpu_limit is not None), ("best_effort", self.best_effort)):
             if given and not most:
-                yield FieldError(name, "no container has a share of a GPU", "give fgpu as well, such as 0.5")
+                yield FieldError(name, "no container has a share of a GPU", "give fGPU as well, such as 0.5")
         if self.fgpu_limit is not None and self.best_effort:
             yield FieldError("fgpu_limit", "best_effort is given as well", "give one of them")
         if self.fgpu_limit is not None and self.fgpu_limit < most:
-            problem = f"{format_milli(self.fgpu_limit)} is less than fgpu, {format_milli(most)}"
+            problem = f"{format_milli(self.fgpu_limit)} is less than its fGPU, {format_milli(most)}"
             yield FieldError("fgpu_limit", problem, f"write {format_milli(most)} or more")

@@ -73,4 +73,4 @@ def resource_errors(role: KernelRole) -> Iterator[FieldError]:
     if role.slots.cpu < 10:
         yield FieldError("cpu", "it is less than 0.01", "ask for 0.01 or more")
     if role.slots.gpu and role.slots.fgpu:
-        yield FieldError("gpu", "gpu and fgpu are both asked for", "ask for one of them: 1 gpu is a whole card")
+        yield FieldError("gpu", "fGPU is asked for as well", "ask for one of them: a whole GPU or a share")

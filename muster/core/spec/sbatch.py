@@ -148,7 +148,7 @@ class _Draft:
         elif together % nodes:
             self.refuse(
                 self.options["gpus"],
-                f"{together} GPUs cannot be divided among {nodes} kernels",
+                f"{together} GPUs cannot be divided among {nodes} containers",
                 "name those of each: --gpus-per-node",
             )
         elif together:

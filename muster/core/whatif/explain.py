@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from muster.core.model.session import GpuShare
-from muster.core.model.wait import NearestMiss, WaitCode
+from muster.core.model.wait import NearestMiss, WaitCode, spell_causes
 from muster.core.scheduling.limits import spell_counted
 from muster.core.values.slots import SLOT_NAMES, SlotAmounts, spell_name, spell_slot, spell_slots
 from muster.core.values.units import format_duration
@@ -171,16 +171,16 @@ def _place_in_the_queue(session: WaitingSession, position: int) -> list[str]:
 def _agents(wait: ExplainedWait) -> list[str]:
     lines = []
     if wait.exhausted:
-        counts = ", ".join(f"{spell_name(name)} on {count}" for name, count in wait.exhausted.items())
-        when = "even when empty" if wait.code is WaitCode.NEVER_FITS else "free now"
-        lines.append(f"of {_agents_text(wait.agents_considered)}, too little {when}: {counts}")
+        agents = _agents_text(wait.agents_considered)
+        counts = ", ".join(f"{spell_name(name)} on {count} of {agents}" for name, count in wait.exhausted.items())
+        when = "even when empty" if wait.code is WaitCode.NEVER_FITS else "is free now"
+        lines.append(f"too little {when}: {counts}")
     if wait.nearest and wait.nearest.missing:
         missing = " and ".join(spell_slot(name, wait.nearest.missing[name]) for name in SLOT_NAMES
                                if name in wait.nearest.missing)  # fmt: skip
         lines.append(f"closest: agent {wait.nearest.agent_id}, which lacks {missing}")
     if wait.filtered:
-        counts = ", ".join(f"{count} {cause}" for cause, count in sorted(wait.filtered.items()))
-        lines.append(f"agents left out: {counts}")
+        lines.append(f"agents left out: {spell_causes(wait.filtered)}")
     return lines
 
 
@@ -207,8 +207,8 @@ def _other_sessions(wait: ExplainedWait, around: Surroundings) -> list[str]:
 def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
     lines = []
     if wait.passes:
-        passes = "1 pass" if wait.passes == 1 else f"{wait.passes} passes"
-        lines.append(f"in {passes}, it was the first in the queue that did not fit")
+        times = "once" if wait.passes == 1 else f"{wait.passes} times"
+        lines.append(f"it was the first in the queue that did not fit {times}")
     if wait.endless:
         run = "1 session runs" if wait.endless == 1 else f"{wait.endless} sessions run"
         lines.append(f"nobody knows when capacity is free: {run} without a time limit")

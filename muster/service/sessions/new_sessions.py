@@ -20,7 +20,7 @@ def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[
     if not 1 <= count <= MAX_COUNT:
         raise BadInputError(f"count: {count} sessions at once are not possible; write 1 to {MAX_COUNT}")
     if spec.array and count > 1:
-        raise BadInputError("count: array and count are both given; give one of them")
+        raise BadInputError("count: an array is given as well; give one of them")
     at_once = len(spec.array_indexes) or count
     field = "array" if spec.array else "count"
     if at_once * kernel_count(spec) > MAX_KERNELS_AT_ONCE:

@@ -352,7 +352,7 @@ class Explained(Protocol):
 def why_text(session: Explained) -> str:
     """Return one line: why the session waits, or why it is as it is."""
     waiting = (session.wait and session.wait.message) or _pulling(session.progress)
-    return waiting or session.reason or "it was just submitted; the next pass looks at it"
+    return waiting or session.reason or "it was just submitted; the scheduler looks at it next"
 
 
 def _pulling(progress: ProgressView | None) -> str:

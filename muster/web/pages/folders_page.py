@@ -92,7 +92,7 @@ def set_quota(request: Request, viewer: CurrentViewer, owner: Named, name: Named
 def remove(viewer: CurrentViewer, owner: Named, name: Named, *, confirmed: Typed = "") -> Response:
     """Remove the folder with its data; `confirmed` must be its name."""
     if confirmed.strip() != name:
-        raise BadInputError(f"confirmed: write the folder's name, {name}, to remove it with all its data")
+        raise BadInputError(f"write the folder's name, {name}, to remove it with all its data")
     removed = viewer.backend.folders.remove(name, owner, lambda _agent: None)
     if removed.removed:
         return viewer.go("/folders")

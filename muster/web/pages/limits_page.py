@@ -1,5 +1,6 @@
 """`/limits`, `/share-weights`: the limits and share weights in force; administrators set others over the settings."""
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Path, Query, Request, Response
@@ -25,6 +26,8 @@ _HEADINGS = {
     "fgpu": "fGPU",
     "gpu": "GPU",
 }
+_WHEN = {"running": "Running at a time", "pending": "Waiting at a time"}
+_AMOUNT = re.compile(rf"^({'|'.join(_WHEN)})\.({'|'.join(_HEADINGS)}): ", re.MULTILINE)
 
 
 class LimitForm(BaseModel):
@@ -62,6 +65,7 @@ def limits(viewer: CurrentViewer, *, kind: Queried = "", name: Queried = "", use
         weights=weights,
         kinds=list(Limited),
         headings=_HEADINGS,
+        whens=_WHEN,
         begun=next((one for one in found if (one.kind, one.name) == (kind, name)), None),
         begun_weight=next((one for one in weights if one.owner == user), None),
         users=words["owner"],
@@ -72,9 +76,12 @@ def limits(viewer: CurrentViewer, *, kind: Queried = "", name: Queried = "", use
 @router.post("/limits")
 def set_limit(request: Request, viewer: CurrentViewer, form: Annotated[LimitForm, Form()]) -> Response:
     kind, name = _kind(form.kind), form.name.strip()
-    limit = limit_as_written(form.amounts("running"), form.amounts("pending"))
-    note_changes(request, limit, kind=kind, name=name)
-    changed = viewer.backend.limits.set(kind, name, limit).limit
+    try:
+        limit = limit_as_written(form.amounts("running"), form.amounts("pending"))
+        note_changes(request, limit, kind=kind, name=name)
+        changed = viewer.backend.limits.set(kind, name, limit).limit
+    except BadInputError as error:
+        raise BadInputError(_AMOUNT.sub(_label_of_amount, str(error))) from None
     return viewer.announce(f"{_whose(kind, name)}: {_said(changed)}")
 
 
@@ -105,6 +112,11 @@ def set_weight(
 def unset_weight(viewer: CurrentViewer, user: Named) -> Response:
     now = viewer.backend.weights.unset(user).share_weight
     return viewer.announce(f"{user} has share weight {1 if now is None else now.weight:g}")
+
+
+def _label_of_amount(found: re.Match[str]) -> str:
+    """Return what the form calls the field of an amount."""
+    return f"{_WHEN[found[1]]}, {_HEADINGS[found[2]]}: "
 
 
 def _kind(text: str) -> Limited:

@@ -69,7 +69,7 @@ def change(
     if action not in _DONE:
         raise BadInputError(f"action: there is no {action!r}; use {', '.join(_DONE)}")
     if not selected:
-        raise BadInputError("selected: no session is selected; select one or more in the table")
+        raise BadInputError("no session is selected; select one or more in the table")
     changed = _change(viewer.backend, action, _ids(viewer.backend, selected))
     note_sessions(request, changed)
     return viewer.announce(_announcement(changed, _DONE[action]))

@@ -71,7 +71,7 @@ def test_a_limit_is_set_over_that_of_the_settings_and_removed(visit, node, width
     expect(running.get_by_label("GPU", exact=True)).to_have_value("4")
     running.get_by_label("GPU", exact=True).fill("many")
     page.get_by_role("button", name="Set limit").click()
-    expect(page.get_by_role("alert")).to_contain_text("running.gpu: 'many' is not a whole number")
+    expect(page.get_by_role("alert")).to_contain_text("Running at a time, GPU: 'many' is not a whole number")
     running.get_by_label("GPU", exact=True).fill("8")
     page.get_by_role("group", name="Waiting at a time").get_by_label("Sessions").fill("100")
     page.get_by_role("button", name="Set limit").click()
@@ -103,6 +103,9 @@ def test_a_share_weight_is_set_and_removed(visit, node, width):
     confirm(page)
     expect(row).to_have_count(0)
     expect(page.get_by_role("row", name="ada").last).to_contain_text("settings file")
+    changes = ("POST", "/share-weights?user=bob&weight=0.5"), ("POST", "/share-weights/bob/unset")
+    times = WIDTHS.index(width) + 1
+    assert audited(node, *changes, times=times) == [times] * 2
 
 
 @pytest.mark.parametrize("width", WIDTHS)

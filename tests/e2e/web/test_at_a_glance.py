@@ -1,5 +1,6 @@
 """What one sees at a glance in a real browser, at both widths: a queue that nobody works, in the database alone."""
 
+import re
 import secrets
 import time
 from contextlib import closing
@@ -84,6 +85,15 @@ def test_a_banner_says_that_nobody_works_the_queue_and_nothing_is_promised(visit
     beat(node, 0)
     page.reload()
     expect(page.get_by_text("has worked the queue")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_overview_names_agents_with_problems(visit, width):
+    page = visit("ada", width=width)
+    page.goto("/overview")
+    troubled = page.get_by_role("region", name="Agents with problems")
+    expect(troubled.get_by_role("link", name="agent-1")).to_be_in_viewport(ratio=1)
+    expect(troubled).to_contain_text(re.compile(r"STALE\s+not observed for 1[78]m"))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

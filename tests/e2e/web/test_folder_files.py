@@ -1,6 +1,7 @@
 """The files of a folder in a real browser: uploaded, looked at, downloaded, renamed, removed."""
 
 import base64
+import re
 import secrets
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from muster.store.store import Store
 from tests.control_node import ControlNode
 from tests.e2e.web.conftest import serious_findings
 from tests.strategies.agents import make_agent
+from tests.waiting import eventually
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -91,4 +93,25 @@ def test_files_are_uploaded_looked_at_renamed_and_removed(visit, server, width, 
     page.locator("#confirm-yes").click()
     expect(page.get_by_role("link", name="results/")).to_have_count(0)
     expect(page.get_by_role("link", name="plot.png")).to_be_visible()
+    server.node.run("folder", "rm", name, "--owner", "ada", "--yes")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_an_administrator_sets_a_quota_and_all_see_sizes_without_a_click(visit, server, width):
+    name = f"limited-{width}"
+    server.node.run("folder", "create", name, "--owner", "ada")
+    page = visit("root", "admin", width=width)
+    page.goto(f"/folders/ada/{name}")
+    page.get_by_label("Largest size").fill("2G")
+    page.get_by_role("button", name="Set").click()
+    expect(page.get_by_text(f"{name} may hold 2 GiB")).to_be_visible()
+    log = server.node.directory / "state" / "audit.log"
+    path = f"/folders/ada/{name}/quota?quota_bytes={2 << 30}"
+    eventually(log.read_text, lambda text: f'"path": "{path}"' in text)
+    ada = visit("ada", width=width)
+    ada.goto("/folders")
+    row = ada.get_by_role("row", name=name)
+    expect(row.locator('[data-label="Size"]')).to_contain_text(re.compile(r"\d (B|KiB)"))
+    expect(row.locator('[data-label="Quota"]')).to_contain_text("2 GiB")
+    checked(ada, width)
     server.node.run("folder", "rm", name, "--owner", "ada", "--yes")

@@ -13,7 +13,8 @@ from tests.e2e.web.conftest import serious_findings
 @pytest.fixture(scope="module")
 def node(new_node: NewNode) -> ControlNode:
     """Return a control node with a catalog."""
-    made = new_node()
+    preset = {"description": "four small containers", "spec": {"cluster_size": 4, "cpu": 0.25}}
+    made = new_node(presets={"Sweep": preset})
     (made.directory / "images.yml").write_text("images:\n  - {name: default, reference: 'muster/default:latest'}\n")
     made.start_daemon()
     return made
@@ -31,7 +32,7 @@ def test_the_preview_follows_typing_and_leaves_the_field_alone(page):
     expect(line).to_contain_text("Starts now on localhost (main1)")
     memory = page.get_by_label("Memory", exact=True)
     memory.fill("much")
-    expect(line).to_contain_text("Cannot be launched: mem")
+    expect(line).to_contain_text("Cannot be launched: Memory: 'much'")
     expect(page.locator("#problem-mem")).to_contain_text("write bytes such as 512M")
     expect(memory).to_have_attribute("aria-invalid", "true")
     expect(memory).to_be_focused()
@@ -77,6 +78,19 @@ def test_the_slider_and_its_number_agree(page):
     expect(page.locator("#sum")).to_contain_text("3 containers")
     page.get_by_label("Cluster size", exact=True).fill("2")
     expect(slider).to_have_value("2")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_preset_of_the_site_fills_in_the_form(visit, width):
+    page = visit("ada", width=width)
+    page.goto("/launch")
+    presets = page.get_by_role("navigation", name="Presets")
+    expect(presets).to_contain_text("four small containers")
+    presets.get_by_role("link", name="Sweep").click()
+    expect(page.get_by_label("Cluster size", exact=True)).to_have_value("4")
+    expect(page.get_by_label("CPU", exact=True)).to_have_value("0.25")
+    expect(page.locator("#sum")).to_contain_text("4 containers")
+    assert serious_findings(page) == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])

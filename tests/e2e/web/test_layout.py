@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, expect
 
 from muster.core.model.agent_sample import AgentSample, Amount
 from muster.core.model.session import Result, SessionState
+from muster.core.model.wait import Wait, WaitCode
 from muster.store.store import Store
 from tests.control_node import ControlNode
 from tests.e2e.web.conftest import serious_findings
@@ -54,13 +55,17 @@ def node(tmp_path_factory):
         [make_agent(f"agent-{n}", cpus=16, gpus=2, units_per_gpu=2, labels={"disk": "ssd"}) for n in (1, 2)]
     )
     runs = placed_on(make_session(1, name="runs", owner="ada", cluster_size=4, cpu=1), "agent-1")
-    broke = make_session(5, name="broke", owner="ada", state=SessionState.TERMINATED)
-    kernels = (replace(broke.kernels[0], exit_code=3),)
+    broke = make_session(5, name="broke", owner="ada", state=SessionState.TERMINATED, cluster_size=3)
+    ended = zip(broke.kernels, (3, 0, 137), strict=True)
+    kernels = tuple(replace(kernel, exit_code=code, container_state="exited") for kernel, code in ended)
     broke = replace(broke, kernels=kernels, result=Result.FAILURE, generation=1, ended_at=now, reason="exit code 3")
     waiting = [make_session(10 + n, name=f"sweep-{n}", owner="ada", cpu=900) for n in range(5)]
     held = replace(make_session(20, name="kept", owner="ada"), held_by="ada")
     store.add([replace(s, submitted_at=now - 60) for s in (runs, broke, *waiting, held)])
+    message = "it asks for more than any agent of group default has (agent agent-1 comes closest and lacks 884 CPU)"
+    store.save_waits({session.id: Wait(WaitCode.NEVER_FITS, message) for session in waiting})
     store.keep_log(broke.id, "main1", gzip.compress(b"Traceback: " + b"x" * 300))
+    store.keep_log(broke.id, "sub2", gzip.compress(b"Killed"))
     amounts = {"cpu": Amount(16000, 4000, 1500.0), **dict.fromkeys(("mem", "gpu", "gpu_mem"), Amount(0, 0, 0.0))}
     store.samples.add([AgentSample("agent-1", "default", now - 60, amounts)])
     store.close()
@@ -119,6 +124,13 @@ def test_a_failure_is_red_and_what_never_fits_is_filled_unlike_what_waits(visit,
 @pytest.mark.parametrize("width", WIDTHS)
 def test_actions_appear_with_a_selection_and_a_question_names_the_action(visit, width):
     page = visit("ada", width=width)
+    actions = page.get_by_role("group", name="Actions for the selected sessions")
+    expect(actions).to_be_hidden()
+    page.get_by_label("Select sweep-0", exact=True).check()
+    expect(actions.get_by_role("button")).to_have_text(["Terminate", "Hold", "Release"])
+    expect(actions.get_by_role("button", name="Hold")).to_be_in_viewport(ratio=1)
+    page.get_by_label("Select sweep-0", exact=True).uncheck()
+    expect(actions).to_be_hidden()
     page.goto("/queue")
     actions = page.get_by_role("group", name="Actions for the selected sessions")
     expect(actions).to_be_hidden()
@@ -135,24 +147,49 @@ def test_actions_appear_with_a_selection_and_a_question_names_the_action(visit, 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_reason_is_on_the_screen_and_alike_sessions_are_one_row(visit, width):
     page = visit("ada", width=width)
-    page.goto("/queue")
-    row = page.get_by_role("row", name=re.compile("sweep-0"))
+    for path in ("/sessions", "/queue"):
+        page.goto(path)
+        row = page.get_by_role("row", name=re.compile("sweep-0"))
+        why = row.get_by_text("it asks for more than any agent of group default has")
+        box = why.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
     expect(row).to_contain_text("5 sessions")
-    why = row.get_by_text("it asks for more than any agent of group default has")
-    box = why.bounding_box()
-    assert box is not None
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= width
     row.get_by_role("link").click()
     expect(page.get_by_role("row", name=re.compile(r"sweep-\d"))).to_have_count(5)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_failed_session_shows_the_end_of_its_log(visit, width):
+def test_a_failed_session_shows_the_ends_of_its_logs_and_each_containers_exit_code(visit, width):
     page = visit("ada", width=width)
     page.goto("/sessions/broke")
     expect(page.get_by_role("region", name="The end of the log of main1")).to_contain_text("Traceback")
     expect(page.get_by_text("main1: exit code 3")).to_be_visible()
+    expect(page.get_by_role("region", name="The end of the log of sub2")).to_contain_text("Killed")
+    for name, code in (("main1", 3), ("sub1", 0), ("sub2", 137)):
+        expect(page.locator(f"#kernel-{name}")).to_contain_text(f"exited, exit code {code}")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_filters_suggest_what_there_is(visit, width):
+    page = visit("root", "admin", width=width)
+    for path, label, suggested in (
+        ("/sessions", "Name contains", "sweep-0"),
+        ("/sessions", "Owner", "ada"),
+        ("/sessions", "Project", "default"),
+        ("/sessions", "Resource group", "default"),
+        ("/usage", "User", "ada"),
+        ("/usage", "Project", "default"),
+        ("/folders", "Also shared with the project", "default"),
+        ("/limits", "Name", "ada"),
+        ("/reservations", "Resource group", "default"),
+    ):
+        page.goto(path)
+        field = page.get_by_role("combobox", name=label, exact=True)
+        expect(field).to_be_visible()
+        words = field.evaluate("field => [...field.list.options].map(option => option.value)")
+        assert suggested in words, (path, label)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -179,7 +216,8 @@ def test_the_overview_says_at_a_glance_what_runs_what_failed_and_what_is_free(vi
     failures = page.get_by_role("region", name="Your failures of the last week")
     expect(failures).to_contain_text("exit code 3")
     group = page.get_by_role("region", name="Resource group default")
-    expect(group).to_contain_text("of 32 CPU free")
+    for amount in ("of 32 CPU free", "of 8 fGPU free", "of 4 GPU free"):
+        expect(group).to_contain_text(amount)
     expect(group.get_by_role("listitem").first).to_contain_text("kept")
     expect(group.get_by_role("link", name="6 sessions wait")).to_be_visible()
     expect(page.get_by_role("region", name="Agents with problems")).to_contain_text("None.")

@@ -27,7 +27,7 @@ def test_ls_show_and_why_of_a_pending_session():
     for part in (session["id"], "main1", "sub1", "submitted"):
         assert part in shown
     assert muster("show", session["id"][:8], "--json").json["story"][0]["to"] == "PENDING"
-    assert "the next pass looks at it" in muster("why", "train").out
+    assert "the scheduler looks at it next" in muster("why", "train").out
     assert muster("why", "train", "--json").json["wait"] is None
 
 
@@ -63,7 +63,11 @@ def test_why_says_what_the_last_pass_found(store):
     wait = Wait(WaitCode.BUSY, "agent a1 lacks 1 CPU", agents_considered=2, filtered={"lost": 1}, exhausted={"cpu": 2})
     store.save_waits({session["id"]: wait})
     out = muster("why", "train").out
-    for part in ("agent a1 lacks 1 CPU", "place in the queue of group default: 1", "too little free now: CPU on 2"):
+    for part in (
+        "agent a1 lacks 1 CPU",
+        "place in the queue of group default: 1",
+        "too little is free now: CPU on 2 of 2 agents",
+    ):
         assert part in out
     assert "1 lost" in out
 

@@ -196,7 +196,7 @@ def test_an_array_that_never_fits_is_reported_once(store):
     ("arguments", "said"),
     [
         (["--array", "0-9999", "--cluster-size", "11"], "array: 10000 sessions of 11 containers are too many at once"),
-        (["--array", "0-3", "--count", "2"], "count: array and count are both given; give one of them"),
+        (["--array", "0-3", "--count", "2"], "count: an array is given as well; give one of them"),
         (["--array", "0-3", "--name", "n" * 62], "is longer than 63 characters; choose a shorter one"),
     ],
 )

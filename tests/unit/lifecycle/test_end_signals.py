@@ -162,7 +162,7 @@ def test_a_signal_whose_time_runs_is_one_for_each_end_and_puts_none_off():
     sent = after(running(time_limit="600s"), NOW + 480)
     signalled = after(sent, NOW + 500, asks=True)
     assert (signalled.signals, signalled.signalled_at, signalled.leaves_at) == (1, NOW + 480, NOW + 600)
-    assert signalled.reason == "its command has the time of its USR1 before its place is taken: preempted for s9"
+    assert signalled.reason == "its command, which got USR1, has time left before its place is taken: preempted for s9"
     assert after(signalled, NOW + 599, asks=True) == signalled
     assert after(signalled, NOW + 600, asks=True).state is S.TERMINATING
 
@@ -267,7 +267,7 @@ def test_the_manifest_names_the_kernels_whose_command_gets_it(on, names):
     ("receivers", "reason"),
     [
         (1, "USR1 was sent to main1's command"),
-        (0, "no program of main1's command handles USR1: none was sent it"),
+        (0, "no program of main1's command handles USR1, so none got it"),
     ],
 )
 def test_the_story_says_what_came_of_it(receivers, reason):

@@ -104,13 +104,13 @@ def test_before_the_end_comes_a_warning_in_the_story_and_for_those_who_are_logge
     assert verdict(session, idle_samples(2970)) is None
     warning = verdict(session, idle_samples(3000))
     assert warning.to_state is SessionState.RUNNING
-    assert warning.reason.startswith("idle for 50m (cpu 0.0 %, network 0 B/s); it ends at ")
+    assert warning.reason.startswith("idle for 50m (CPU 0.0 %, network 0 B/s); it ends at ")
     assert warning.session == {"notice": f"session {session.name}: {warning.reason}\n", "warned_at": NOW + 3000}
     warned = replace(session, **warning.session)
     assert verdict(warned, idle_samples(3570)) is None
     end = verdict(warned, idle_samples(3600))
     assert (end.to_state, end.session["result"]) == (SessionState.TERMINATING, Result.SUCCESS)
-    assert end.reason == "idle for 1h (cpu 0.0 %, network 0 B/s)"
+    assert end.reason == "idle for 1h (CPU 0.0 %, network 0 B/s)"
 
 
 def test_a_late_warning_still_gives_its_whole_time():

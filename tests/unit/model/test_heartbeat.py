@@ -30,7 +30,7 @@ def test_a_heartbeat_far_in_the_future_is_of_a_clock_that_was_set_back():
 
 def test_the_text_names_the_time_the_last_worker_and_the_remedy():
     text = Unworked(1020, LAST).text
-    assert text.startswith("nobody has worked the queue for 17m (last: muster daemon on ctl-1)")
+    assert text.startswith("nobody has worked the queue for 17m (last: the daemon on ctl-1)")
     assert "ask an administrator" in text
     assert "last:" not in Unworked(1020, None).text
 

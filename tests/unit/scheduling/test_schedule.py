@@ -303,7 +303,7 @@ def test_without_backfill_a_small_session_waits_behind_a_large_one_that_is_busy(
     sessions = (runs, large := make_session(2, cpu=2), small := make_session(3))
     plan = schedule(strictly(Snapshot((make_agent(cpus=4),), sessions, NOW)))
     assert codes(plan) == {large.id: WaitCode.BUSY, small.id: WaitCode.BEHIND}
-    assert plan.waits[small.id].message == "waits behind s2, which is ahead of it in the queue"
+    assert plan.waits[small.id].message == "s2 is ahead of it in the queue"
 
 
 def test_groups_have_queues_of_their_own():

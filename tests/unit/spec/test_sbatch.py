@@ -160,7 +160,7 @@ def test_lines_after_the_first_command_are_none():
         ("--array=9-1", "--array: the range 9-1 ends before it begins"),
         ("--gpus=a100", "--gpus: 'a100' is no number of GPUs"),
         ("--gres=gpu:a100:many", "--gres: 'gpu:a100:many' is no number of GPUs"),
-        ("-N 2 --gpus=3", "--gpus: 3 GPUs cannot be divided among 2 kernels"),
+        ("-N 2 --gpus=3", "--gpus: 3 GPUs cannot be divided among 2 containers"),
         ("--dependency=singleton", "--dependency: 'singleton' cannot be translated"),
         ("--dependency=afternotok:one", "--dependency: 'afternotok:one' cannot be translated"),
         ("-d after:one+5", "--dependency: 'after:one+5' has a delay or alternatives, which Muster lacks"),

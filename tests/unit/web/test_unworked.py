@@ -42,7 +42,7 @@ def test_readiness_fails_with_the_reason_and_comes_back(app, beat):
     beat(1025)
     answer = client.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["status"].startswith("nobody has worked the queue for 17m5s (last: muster daemon on ctl-1)")
+    assert answer.json()["status"].startswith("nobody has worked the queue for 17m5s (last: the daemon on ctl-1)")
     beat(1)
     assert client.get("/readyz").json() == {"status": "ok"}
 

@@ -17,7 +17,7 @@ from muster.core.values.units import format_minute
 from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where
 from muster.service.questions.views import DryRunItemView, DryRunView, SuggestionView
 from muster.service.sessions.launch_choices import LaunchChoices
-from muster.web.pages.launch.fields import FIELDS, OTHERS, Kind
+from muster.web.pages.launch.fields import FIELDS, OTHERS, Kind, label_of, with_labels
 from muster.web.pages.launch.form import LaunchForm, field_text, values_of
 from muster.web.pages.launch.picture import Picture, picture_of
 from muster.web.pages.launch.session_file import text_of
@@ -26,6 +26,8 @@ from muster.web.words import plain_words
 MAX_TRIED = 50
 _MAX_NAMES = 6
 _MAX_SHOWN = 10
+# Of a field such as `roles[1].cpu`, what stands behind its name.
+_PART = re.compile(r"\[(\d+)\]|\.?([^.\[\]]+)")
 _FIELD_OF_LINE = re.compile(r"([a-z_]+): (.*)", re.DOTALL)
 RunDry = Callable[[Mapping[str, Any], int], DryRunView]
 
@@ -102,7 +104,7 @@ def not_saved(error: MusterError) -> Verdict:
 
 
 def _wrong(verdict: str, error: MusterError) -> Verdict:
-    lines = plain_words(str(error)).splitlines()
+    lines = [_line(one) for one in _errors(error)] or plain_words(str(error)).splitlines()
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
     return Verdict("wrong", f"{verdict}: {lines[0]}{more}", tuple(lines[1:]))
 
@@ -111,12 +113,29 @@ def problems_of(error: MusterError) -> dict[str, str]:
     """Return the problems by the field of the form that they are shown beside; problems of no field are left out."""
     found: dict[str, list[str]] = {}
     for one in _errors(error):
-        head = re.split(r"[.\[]", one.field, maxsplit=1)[0]
-        name = head if head in FIELDS or head in OTHERS else "more"
-        prefix = "" if one.field == name else f"{one.field}: "
-        remedy = f"; {one.remedy}" if one.remedy else ""
-        found.setdefault(name, []).append(plain_words(f"{prefix}{one.problem}{remedy}"))
+        name = _field(one)
+        found.setdefault(name or "more", []).append(_text(one) if name else f"{one.field}: {_text(one)}")
     return {name: " · ".join(lines) for name, lines in found.items()}
+
+
+def _field(error: FieldError) -> str:
+    """Return the field of the form that an error is about; an empty text for one that is a part of no field."""
+    head = re.split(r"[.\[]", error.field, maxsplit=1)[0]
+    return head if head in FIELDS or head in OTHERS else ""
+
+
+def _line(error: FieldError) -> str:
+    return f"{label_of(_field(error)) or error.field}: {_text(error)}"
+
+
+def _text(error: FieldError) -> str:
+    """Return the problem and the remedy, in the form's own words, after the part of the field that they are about."""
+    text = plain_words(f"{error.problem}; {error.remedy}" if error.remedy else error.problem)
+    name = _field(error)
+    if not name:
+        return text
+    parts = [f"entry {int(one[0]) + 1}" if one[0] else one[1] for one in _PART.findall(error.field[len(name) :])]
+    return with_labels(f"{', '.join(parts)}: {text}" if parts else text)
 
 
 def _errors(error: MusterError) -> Sequence[FieldError]:

@@ -1,5 +1,6 @@
 """The fields of the launch form: those of the session spec, with the spec's own help."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -170,8 +171,31 @@ FIELDS: Mapping[str, FormField] = {
         *(*RESOURCES, *PLACE, *START, *FILES, *ADVANCED),
     )
 }
-# Fields with rows or boxes of their own, and fields that are not in the spec.
-OTHERS = ("count", "mounts", "env", "secrets", "apps", "more", "preset")
+# Fields with rows or boxes of their own, and fields that are not in the spec, by name with their labels.
+OTHERS: Mapping[str, str] = {
+    "count": "Number of sessions",
+    "mounts": "Data folders",
+    "env": "Environment",
+    "secrets": "Secrets",
+    "apps": "Apps",
+    "more": "More fields",
+    "preset": "Name of the preset",
+}
+_LABELS = {**{name: field.label.partition(" (")[0] for name, field in FIELDS.items()}, **OTHERS}
+# Names of fields that sentences have but that are no words; not as a part of what somebody has named so.
+_NAMES = re.compile(
+    rf"'[^']*'|(?<![\w./:@-])({'|'.join(sorted(name for name in FIELDS if '_' in name))}|mem|shm)(?![\w/@-]|[.:]\w)"
+)
+
+
+def label_of(name: str) -> str:
+    """Return what the page calls a field."""
+    return _LABELS.get(name, name)
+
+
+def with_labels(text: str) -> str:
+    """Return a sentence with what the page calls the fields that it names."""
+    return _NAMES.sub(lambda found: f"“{label_of(found[1])}”" if found[1] else found[0], text)
 
 
 def _literals(annotation: object) -> Sequence[str]:

@@ -32,8 +32,8 @@ COLUMNS = (
     Column("gpu_hours_allocated", "GPU hours", "of whole GPUs, allocated"),
     Column("fgpu_hours_allocated", "fGPU hours", "of shares, allocated"),
     Column("gpu_hours_used", "GPU hours used", "at full load"),
-    Column("mean_wait_s", "Mean wait", "from submit to start"),
-    Column("longest_wait_s", "Longest wait", "from submit to start"),
+    Column("mean_wait_s", "Mean wait", "from submission to start"),
+    Column("longest_wait_s", "Longest wait", "from submission to start"),
 )
 _SORTS = {*KEYS, *(column.name for column in COLUMNS)}
 
@@ -111,13 +111,13 @@ def time_of(query: UsageQuery, now: float) -> tuple[float, float]:
 
 
 def _days(query: UsageQuery, now: float) -> tuple[float, float]:
-    first = _day("from", query.first)
-    last = _day("to", query.last) if query.last else datetime.fromtimestamp(now, UTC).date()
+    first = _day("From", query.first)
+    last = _day("To", query.last) if query.last else datetime.fromtimestamp(now, UTC).date()
     if last < first:
-        raise BadInputError("to: that day is before the one of from; give a later one")
+        raise BadInputError("“To” is before “From”; choose a later day")
     since = _midnight(first)
     if since >= now:
-        raise BadInputError("from: that day is yet to come; give an earlier one")
+        raise BadInputError("“From” is yet to come; choose an earlier day")
     return since, min(_midnight(last + timedelta(days=1)), now)
 
 
@@ -125,9 +125,9 @@ def _day(field: str, text: str) -> date:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise BadInputError(f"{field}: {text!r} is no day; write one such as 2026-11-22") from None
+        raise BadInputError(f"“{field}”: {text!r} is no day; write one such as 2026-11-22") from None
     if not _FIRST <= day < date.max:
-        raise BadInputError(f"{field}: {text} is too far away; give a day since {_FIRST}")
+        raise BadInputError(f"“{field}”: {text} is too long ago or too far ahead; choose a day since {_FIRST}")
     return day
 
 

@@ -46,6 +46,15 @@ def test_a_wrong_spec_gets_all_its_errors_in_the_words_of_the_command_line(calle
     assert "cluster_sise: there is no such field; did you mean cluster_size?" in refusal["detail"].splitlines()
 
 
+def test_a_remedy_names_the_document_to_a_program_and_a_command_to_a_person(caller):
+    roles = [{"name": "x" * number} for number in range(1, 22)]
+    ada = caller("ada")
+    (error,) = ada.post(SESSIONS, json={"roles": roles}).json()["errors"]
+    assert (error["field"], error["remedy"]) == ("roles", "see /api/v1/openapi.json")
+    (error,) = ada.post(SESSIONS, json={"roles": roles}, headers={"Prefer": "command-line"}).json()["errors"]
+    assert error["remedy"] == "see `muster submit --schema`"
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'{"name": NaN}', b'{"name": "\\ud800"}', b"[" * 100_000, b"\xff"])
 def test_a_body_that_is_no_mapping_is_refused(caller, body):
     answer = caller("ada").post(SESSIONS, content=body, headers={"Content-Type": "application/json"})

@@ -43,7 +43,7 @@ def test_a_folder_is_made_shared_limited_and_removed(browser, service):
     assert ([share.grantee for share in folder.shares], folder.quota_bytes) == (["@vision"], None)
     assert listed(ada.get("/folders").text) == ["data"]
     refused = ada.post("/folders/ada/data/remove", data={"confirmed": "dat"}, headers=HTMX)
-    assert (refused.status_code, "write the folder&#39;s name, data" in refused.text) == (422, True)
+    assert (refused.status_code, ">write the folder&#39;s name, data" in refused.text) == (422, True)
     gone = ada.post("/folders/ada/data/remove", data={"confirmed": "data"}, headers=HTMX)
     assert gone.headers["hx-redirect"] == "/folders"
     assert not service.store.folders.all()

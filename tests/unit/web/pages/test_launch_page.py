@@ -197,8 +197,28 @@ def test_errors_stand_beside_their_fields(preview):
     assert "'soon' is not a span of time" in element(text, "problem-time_limit")
     assert "'1X' is not a variable name" in element(text, "problem-env")
     assert element(text, "problem-mem") == ""
-    assert "Cannot be launched: " in element(text, "answer-line")
+    assert "Cannot be launched: Time limit: 'soon' is not a span of time" in element(text, "answer-line")
     assert text.count("hx-swap-oob") == len(BESIDE) + 1
+
+
+@pytest.mark.usefixtures("agents")
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"mem": "1G", "shm": "2G"}, "Shared memory: it is more than “Memory”; "),
+        ({"roles": "ps:2", "cluster_size": "2"}, "Cluster size: 2 is less than main and the roles' replicas, 3; leave"),
+        ({"tasks": "2", "tasks_per_kernel": "1"}, "Tasks: tasks and “Tasks of each container” are both given; "),
+        ({"roles": "ps:2\nworker:1,cpu=0.001"}, "Roles: cpu of role worker: it is less than 0.01; "),
+        ({"labels": "mem_x"}, "Agent labels: 'mem_x' has no =; "),
+        ({"gpu": "1", "fgpu": "0.5"}, "GPU: fGPU is asked for as well; "),
+        ({"count": "3", "array": "0-3"}, "Number of sessions: an array is given as well; give one of them"),
+        ({"more": "scrpt: x"}, "scrpt: there is no such field; did you mean script?"),
+    ],
+)
+def test_errors_call_fields_what_the_form_calls_them(preview, values, line):
+    shown = element(preview(**values), "answer-line")
+    assert shown.startswith(f"Cannot be launched: {line}")
+    assert not re.search(r"[a-z]_[a-z]", shown.replace("'mem_x'", ""))
 
 
 def test_a_taken_name_is_reported_beside_its_field(preview, caller):
@@ -276,6 +296,9 @@ def test_a_wrong_form_comes_back_as_it_was_with_all_its_errors(ada, service):
             rf'id="f-{name}"[^>]*aria-describedby="help-{name} problem-{name}" aria-invalid="true"', answer.text
         )
     assert "is not below the data root" in element(answer.text, "problem-mounts")
+    listed = words_of(answer.text[answer.text.index('id="refused"') :][:2000])
+    assert "CPU : 'much' is not a number" in listed
+    assert "Data folders : " in listed
     again = dict(form_of(answer.text))
     assert (again["cpu"], again["command"], again["hold"]) == ("much", "line 1\nline 2", "on")
 

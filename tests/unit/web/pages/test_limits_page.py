@@ -72,8 +72,12 @@ def test_a_share_weight_is_set_in_the_browser_and_removed(browser, service, audi
 @pytest.mark.parametrize(
     ("path", "form", "said"),
     [
-        ("/limits", {"kind": "user", "name": "ada", "running_gpu": "-1"}, "running.gpu: &#39;-1&#39; is too small"),
-        ("/limits", {"kind": "user", "name": "ada", "running_mem": "much"}, "running.mem: "),
+        (
+            "/limits",
+            {"kind": "user", "name": "ada", "running_gpu": "-1"},
+            "Running at a time, GPU: &#39;-1&#39; is too",
+        ),
+        ("/limits", {"kind": "user", "name": "ada", "pending_kernels": "much"}, "Waiting at a time, Containers: "),
         ("/limits", {"kind": "user", "name": "a b"}, "is no name; write up to 255 characters"),
         ("/limits", {"kind": "array", "name": "ada"}, "has no limits; use one of user, project"),
         ("/share-weights", {"user": "ada", "weight": "0"}, "0 is no share weight"),

@@ -42,7 +42,7 @@ def test_sessions_stand_in_the_order_in_which_they_are_tried_with_their_reasons(
     by_name = rows(text)
     assert next(iter(by_name)) == "high"
     assert "next" in by_name["high"]
-    assert "in the next pass of the scheduler" in by_name["high"]
+    assert "the scheduler starts it next" in by_name["high"]
     assert by_name["kept"].count("held") == 1
     assert "by ada" in by_name["kept"]
     assert "not before it is released" in by_name["kept"]
@@ -108,7 +108,7 @@ def test_an_invalid_query_is_refused_in_one_line(browser, caller):
     page = browser("ada", name="page")
     nothing = page.post("/queue/change", data={"action": "hold"}, headers={"HX-Request": "true"})
     assert (nothing.status_code, nothing.headers["hx-retarget"]) == (422, "#problem")
-    assert "select one or more" in nothing.text
+    assert '<p class="problem">no session is selected; select one or more in the table</p>' in nothing.text
     assert page.post("/queue/change", data={"action": "<b>", "selected": "one"}).status_code == 422
 
 

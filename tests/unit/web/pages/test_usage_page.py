@@ -127,7 +127,8 @@ def test_a_wrong_query_gets_one_line_and_the_form_stays(browser, query):
     page = browser("ada", name="page")
     answer = page.get(f"/usage?{query}")
     assert answer.status_code == 422
-    assert re.search(r'<p class="problem" role="alert">(span|by|sort|from|to|project): [^<]+; [^<]+</p>', answer.text)
+    problem = r'<p class="problem" role="alert">((span|by|sort|project): |“(From|To)”)[^<]+; [^<]+</p>'
+    assert re.search(problem, answer.text)
     assert 'id="usage-query"' in answer.text
     assert "<b>" not in answer.text
     assert page.get(f"/usage.csv?{query}").status_code == 422

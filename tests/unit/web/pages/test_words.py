@@ -10,6 +10,7 @@ import muster.web
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
+from muster.core.scheduling.reasons import behind
 from muster.web.words import beside_label, plain_words, wait_label
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
@@ -75,7 +76,7 @@ def test_every_wait_has_a_label_of_a_few_words():
 @pytest.mark.parametrize(
     ("wait", "words"),
     [
-        (None, "in the next pass of the scheduler"),
+        (None, "the scheduler starts it next"),
         (Wait(WaitCode.HELD, "held by ada"), "by ada"),
         (Wait(WaitCode.BUSY, "too little is free now; agent a1 lacks 2 GPU"), "agent a1 lacks 2 GPU"),
         (Wait(WaitCode.BUSY, "no agent of group gpu takes sessions now"), "no agent of group gpu takes sessions now"),
@@ -88,6 +89,11 @@ def test_what_stands_beside_a_label_does_not_say_it_again(wait, words):
     assert beside_label(wait) == words
     repeated = {*wait_label(wait).split()} & {*words.split()}
     assert not repeated
+
+
+@pytest.mark.parametrize("delays", [False, True])
+def test_a_launch_that_waits_says_so_once(delays):
+    assert not behind(make_session(1), delays=delays).message.startswith("wait")
 
 
 @pytest.mark.parametrize(
