@@ -1,6 +1,7 @@
 """The scheduler is compiled beside the queue: until then nothing new is placed, and all else goes on."""
 
 import os
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -48,8 +49,8 @@ def test_a_daemon_without_compiled_code_says_why_nothing_starts(monkeypatch):
 
 def test_a_caller_that_leaves_does_not_wait_for_it(monkeypatch):
     sleeping = ["sleep", "600"]
-    start = compiled_code.subprocess.Popen
-    monkeypatch.setattr(compiled_code.subprocess, "Popen", lambda _command, **options: start(sleeping, **options))
+    start = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda _command, **options: start(sleeping, **options))
     done = threading.Event()
     with compiling_beside(done.set):
         assert not done.is_set()
