@@ -56,7 +56,7 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
             signal.signal(number, lambda *_: stop())
         shell: WorkerDependencies | None = None
         watchers: _Watchers | None = None
-        while not stop.wanted:
+        while not stop.is_requested:
             began = time.monotonic()
             try:
                 if shell is None or watchers is None:
@@ -77,18 +77,18 @@ class _Stop:
     """A handler of signals: it lets a running loop end by itself, and ends everything else at once."""
 
     def __init__(self) -> None:
-        self.wanted = False
+        self.is_requested = False
         self.loop: QueueLoop | None = None
 
     def __call__(self) -> None:
-        self.wanted = True
+        self.is_requested = True
         if self.loop is None:
             raise _StoppedError
         self.loop.send(Nudge.STOP)
 
     def check(self) -> None:
         """Raises _StoppedError if a signal came. Python drops what a handler raises within some callbacks."""
-        if self.wanted:
+        if self.is_requested:
             raise _StoppedError
 
 

@@ -36,19 +36,30 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+_empty_database: list[Path] = []
+
+
 @pytest.hookimpl(optionalhook=True)
-def pytest_before_forks() -> None:
-    """Compile the scheduler, or load it, once for all workers."""
+def pytest_before_forks(session: pytest.Session) -> None:
+    """Compile the scheduler, or load it, and pages' templates, and make the empty database, once for all workers."""
     # Here, since numba's import would be most of a small run's time.
     from muster.service.scheduler.compiled_code import compile_placement  # noqa: PLC0415
+    from muster.web.rendering import load_templates  # noqa: PLC0415
 
     compile_placement()
+    if "empty_database" in {name for item in session.items for name in getattr(item, "fixturenames", ())}:
+        _empty_database.append(_made_empty(session.config._tmp_path_factory))  # type: ignore[attr-defined]
+        load_templates()
     gc.freeze()
+
+
+def _made_empty(directories: pytest.TempPathFactory) -> Path:
+    path = directories.mktemp("empty") / "muster.db"
+    Store(f"sqlite:///{path}").close()
+    return path
 
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a SQLite file with all migrations and no row, to be copied: migrating is most of a small test's time."""
-    path = tmp_path_factory.mktemp("empty") / "muster.db"
-    Store(f"sqlite:///{path}").close()
-    return path
+    return _empty_database[0] if _empty_database else _made_empty(tmp_path_factory)

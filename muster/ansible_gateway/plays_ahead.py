@@ -96,12 +96,12 @@ class WaitingPlay:
 class PlaysAhead:
     """A number of waiting plays for each playbook, by its name. They are replaced when the inventory has changed."""
 
-    def __init__(self, inventory: Path, wanted: Mapping[str, int]) -> None:
+    def __init__(self, inventory: Path, numbers: Mapping[str, int]) -> None:
         self._inventory = inventory
-        self._wanted = wanted
+        self._numbers = numbers
         self._lock = threading.Lock()
         self._stamp: _Stamp | None = None
-        self._plays: dict[str, list[WaitingPlay]] = {name: [] for name in wanted}
+        self._plays: dict[str, list[WaitingPlay]] = {name: [] for name in numbers}
 
     def take(self, name: str) -> WaitingPlay | None:
         """Return a play that waits, for the caller to `run`; None if there is none."""
@@ -120,19 +120,19 @@ class PlaysAhead:
             self._drop_outdated()
             if self._stamp is not None:
                 for name, plays in self._plays.items():
-                    plays.extend(WaitingPlay(name, self._inventory) for _ in range(self._wanted[name] - len(plays)))
+                    plays.extend(WaitingPlay(name, self._inventory) for _ in range(self._numbers[name] - len(plays)))
 
     def close(self) -> None:
         """End the plays that wait, and start no others."""
         with self._lock:
             plays = [play for waiting in self._plays.values() for play in waiting]
             self._drop()
-            self._wanted, self._plays = {}, {}
+            self._numbers, self._plays = {}, {}
         for play in plays:
             play.join()
 
     def _drop_outdated(self) -> None:
-        if self._wanted and (stamp := inventory_stamp(self._inventory)) != self._stamp:
+        if self._numbers and (stamp := inventory_stamp(self._inventory)) != self._stamp:
             self._drop()
             self._stamp = stamp
 

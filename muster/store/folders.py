@@ -121,13 +121,13 @@ class Folders:
 
 def check_present(connection: sa.Connection, mounted: Iterable[MountedFolder]) -> None:
     """Raises BadInputError where one was removed since it was looked up."""
-    wanted = {folder.folder_id: folder for folder in mounted}
-    ids = sorted(wanted)
+    missing = {folder.folder_id: folder for folder in mounted}
+    ids = sorted(missing)
     for start in range(0, len(ids), _CHUNK):
         these = sa.and_(folders.c.id.in_(ids[start : start + _CHUNK]), folders.c.removed_at.is_(None))
         for key in connection.execute(sa.select(folders.c.id).where(these)).scalars():
-            del wanted[key]
-    for gone in wanted.values():
+            del missing[key]
+    for gone in missing.values():
         raise BadInputError(f"mounts: folder {gone.owner}/{gone.name} was removed just now; leave it out")
 
 

@@ -307,9 +307,9 @@ class Store:
         Those that have ended are included only with `ended` or by their state.
         """
         query = SELECT
-        wanted = [state.value for state in states]
-        if wanted:
-            query = query.where(sessions.c.state.in_(wanted))
+        names = [state.value for state in states]
+        if names:
+            query = query.where(sessions.c.state.in_(names))
         elif not ended:
             query = query.where(NOT_ENDED)
         if owner is not None:

@@ -200,10 +200,10 @@ def _labels(sessions: Sequence[Session]) -> dict[str, str]:
         session.id: {_safe(session.name), *(_safe(f"{session.name}_{kernel.role}") for kernel in session.kernels)}
         for session in sessions
     }
-    wanted = Counter(group for names in groups.values() for group in names)
+    sessions_in = Counter(group for names in groups.values() for group in names)
     return {
         session.id: f"{session.name}_{session.id[:8]}"
-        if any(wanted[group] > 1 for group in groups[session.id])
+        if any(sessions_in[group] > 1 for group in groups[session.id])
         else session.name
         for session in sessions
     }

@@ -84,7 +84,8 @@ def test_a_redirect_leads_nowhere(inside, sites):
     assert inside.received == []
 
 
-def test_an_answer_that_comes_byte_by_byte_is_ended_in_time(monkeypatch):
+@pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nX-Long: ", b""])
+def test_an_answer_that_comes_byte_by_byte_is_ended_in_time(monkeypatch, beginning):
     """Each byte came within the library's timeout, so that it waited for ever."""
     monkeypatch.setattr(callbacks, "_TOTAL_TIMEOUT_S", 0.3)
     server = socket.create_server(("127.0.0.1", 0))
@@ -94,7 +95,7 @@ def test_an_answer_that_comes_byte_by_byte_is_ended_in_time(monkeypatch):
         connection, _ = server.accept()
         with connection:
             connection.recv(1 << 16)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            connection.sendall(beginning)
             try:
                 while not over.wait(0.02):
                     connection.sendall(b"x")

@@ -9,12 +9,13 @@ import pytest
 
 from muster.core.agents.agent import AgentState
 from muster.core.lifecycle import conclusions, idle, interpretation, launch_usage, touch, transitions
+from muster.core.lifecycle.outcomes import record as record_outcomes
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Allocation, LaunchStep, Result, Session, SessionState
 from muster.core.scheduling import group_pass
 from muster.core.scheduling.closures import Closures
 from muster.core.scheduling.limits import RunningLimits
-from muster.core.usage.kernel import KernelUsage
+from muster.core.usage.kernel import KernelUsage, next_usage
 from muster.store.store import Store
 from tests.simulation.modules import Modules
 from tests.simulation.schedules import SUBMIT, Deed, Schedule, Site
@@ -49,7 +50,7 @@ def kinds(schedules: Iterable[tuple[Deed, ...]]) -> set[str]:
 # Faults of the control node's own: what it does instead, and the function that does so
 
 
-def failing_although_others_began(session, outcomes, reports, now, *rest, record=conclusions.record) -> Event | None:
+def failing_although_others_began(session, outcomes, reports, now, *rest, record=record_outcomes) -> Event | None:
     """Let one agent's failed release count more than another's that went well."""
     failures = [outcome for outcome in outcomes.values() if outcome.outcome == "failed"]
     if session.step is LaunchStep.RELEASING and failures:
@@ -57,14 +58,14 @@ def failing_although_others_began(session, outcomes, reports, now, *rest, record
     return record(session, outcomes, reports, now, *rest)
 
 
-def releasing_what_is_not_up(session, outcomes, reports, now, *rest, record=conclusions.record) -> Event | None:
+def releasing_what_is_not_up(session, outcomes, reports, now, *rest, record=record_outcomes) -> Event | None:
     event = record(session, outcomes, reports, now, *rest)
     if session.step is LaunchStep.STARTING and event is not None and event.to_state is S.PENDING:
         return transitions.all_started(session, {}, now)
     return event
 
 
-def calling_it_a_success(session, outcomes, reports, now, *rest, record=conclusions.record) -> Event | None:
+def calling_it_a_success(session, outcomes, reports, now, *rest, record=record_outcomes) -> Event | None:
     event = record(session, outcomes, reports, now, *rest)
     return replace(event, session={**event.session, "result": Result.SUCCESS}) if event is not None else None
 
@@ -107,7 +108,7 @@ def naming_no_files(self, report=Modules._report) -> dict[str, Any]:
     return {**report(self), "files": []}
 
 
-def counting_twice(before, sample, now, *, is_last=False, count=launch_usage.next_usage) -> KernelUsage:
+def counting_twice(before, sample, now, *, is_last=False, count=next_usage) -> KernelUsage:
     use = count(before, sample, now, is_last=is_last)
     return replace(use, cpu_seconds=2 * (sample.cpu_seconds or 0.0))
 

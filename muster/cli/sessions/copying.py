@@ -138,7 +138,7 @@ class _Progress:
     def __init__(self) -> None:
         self._next_at = time.monotonic() + _FIRST_PROGRESS_S
         self._shown = False
-        self._wanted = sys.stderr.isatty()
+        self._is_terminal = sys.stderr.isatty()
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +149,7 @@ class _Progress:
 
     def __call__(self, done: int) -> None:
         now = time.monotonic()
-        if self._wanted and now >= self._next_at:
+        if self._is_terminal and now >= self._next_at:
             self._next_at = now + _PROGRESS_S
             self._shown = True
             click.echo(f"\r{spell_bytes(done)}", nl=False, err=True)

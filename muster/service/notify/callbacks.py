@@ -105,13 +105,19 @@ class _Adapter(HTTPAdapter):
 
     @contextmanager
     def deadline(self, timeout_s: float) -> Iterator[None]:
-        """End connections after `timeout_s`, and raise requests.Timeout then: a cut answer looks like a short one."""
+        """End connections after `timeout_s`, and raise requests.Timeout then.
+
+        A cut answer looks like a short one or, where it had not begun, like a broken connection.
+        """
         self._is_over = False
         timer = threading.Timer(timeout_s, self._end)
         timer.daemon = True
         timer.start()
         try:
             yield
+        except requests.ConnectionError:
+            if not self._is_over:
+                raise
         finally:
             timer.cancel()
             timer.join()

@@ -31,6 +31,7 @@ def compile_placement() -> float | None:
     state.place(Gang((_KERNEL,)))
     state.place(Gang((_KERNEL,) * 3, spread=True))
     state.take_as(state, Gang((_KERNEL,)))
+    state.place_each([Gang((_KERNEL,))])
     for entry_point in _entry_points():
         for index in _indexes(entry_point):
             # What was kept holds for the sources as they are now, also where others than its own have changed since.
@@ -103,7 +104,7 @@ def _compilations() -> int:
 
 
 def _entry_points() -> list[Any]:
-    return [choose.on_one_agent, choose.over_agents, choose.take_places]
+    return [choose.on_one_agent, choose.each_in_turn, choose.over_agents, choose.take_places]
 
 
 def _agent(name: str) -> Agent:

@@ -77,11 +77,11 @@ class _Connection(Connection):
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect
         try:
-            wanted = _Start.model_validate_json(message.get("text") or "")
+            beginning = _Start.model_validate_json(message.get("text") or "")
         except ValidationError:
             raise BadInputError('the first frame is {"command": [...], "terminal": true or false}') from None
         return await run_in_threadpool(
-            self._backend.open_program, session, kernel, wanted.command, terminal=wanted.terminal
+            self._backend.open_program, session, kernel, beginning.command, terminal=beginning.terminal
         )
 
     async def run(self, program: Program) -> None:

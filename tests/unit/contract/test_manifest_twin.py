@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from muster.contract.manifest import Manifest
 from muster.contract.twin import manifest_schema
-from muster.core.gpus.access import PROVIDERS
+from muster.core.agents.gpu_providers import PROVIDERS
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.session import Allocation, GpuShare, LaunchStep, Session, SessionState
 from tests.malformed import ODD, changed, paths

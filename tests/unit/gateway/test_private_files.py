@@ -79,7 +79,7 @@ def test_another_users_files_stay(holder, monkeypatch):
     process.kill()
     process.wait()
     with monkeypatch.context() as patched:
-        patched.setattr(private_files.os, "geteuid", lambda: os.getuid() + 1)
+        patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
         private_files.remove_leftovers(directory.parent)
     assert directory.exists()
     private_files.remove_leftovers(directory.parent)

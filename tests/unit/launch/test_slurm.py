@@ -16,7 +16,7 @@ from muster.core.spec.errors import validated
 from muster.core.spec.mounts import HOME
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SpecError
-from tests.properties import examples
+from tests.properties import cheap, examples
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import new_id
 
@@ -86,6 +86,7 @@ def test_no_other_session_has_them():
     assert slurm_variables(running(slurm_env=False, tasks=4)) == {}
 
 
+@cheap
 @given(st.uuids())
 def test_a_jobs_number_is_one_that_frameworks_calculate_with(identity):
     assert 0 < job_number(str(identity)) < 1 << 31
@@ -158,6 +159,7 @@ def test_only_kernels_that_run_the_command_have_files():
     assert files(session, 1) == {"output": f"{HOME}/logs/sub1"}
 
 
+@cheap
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20))
 def test_no_owners_name_leads_out_of_the_folder(owner):
     session = placed_on(

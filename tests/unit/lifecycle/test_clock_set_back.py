@@ -15,6 +15,7 @@ from muster.core.lifecycle.ledger import Ledger, Silence, TurnRules
 from muster.core.lifecycle.verdicts import agents_by_the_clock, records_by_the_clock
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
+from tests.properties import cheap
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
@@ -52,6 +53,7 @@ def test_no_delay_is_taken_for_a_clock_that_was_set_back(requeues):
     assert concluded(failed_once(), NOW) == []
 
 
+@cheap
 @given(st.floats(min_value=NOW, max_value=NOW + 1e6))
 def test_an_agent_is_suspect_for_its_time_whatever_the_fractions_of_a_second(now):
     failures = tuple(FailedLaunch(f"s{number}", "ada") for number in range(2))

@@ -1,6 +1,7 @@
 """The scheduler is compiled beside the queue: until then nothing new is placed, and all else goes on."""
 
 import os
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -48,18 +49,25 @@ def test_a_daemon_without_compiled_code_says_why_nothing_starts(monkeypatch):
 
 def test_a_caller_that_leaves_does_not_wait_for_it(monkeypatch):
     sleeping = ["sleep", "600"]
-    start = compiled_code.subprocess.Popen
-    monkeypatch.setattr(compiled_code.subprocess, "Popen", lambda _command, **options: start(sleeping, **options))
+    start = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda _command, **options: start(sleeping, **options))
     done = threading.Event()
     with compiling_beside(done.set):
         assert not done.is_set()
     assert done.wait(PATIENCE_S)
 
 
+def is_entry_point(value: Any) -> bool:
+    """Return whether numba compiles this for calls from Python: then it keeps the code, where it can."""
+    return getattr(getattr(value, "stats", None), "cache_path", None) is not None
+
+
 def test_all_that_a_decision_calls_is_compiled():
     compile_placement()
-    entries: list[Any] = [choose.on_one_agent, choose.over_agents, choose.take_places]
+    entries = list(filter(is_entry_point, vars(choose).values()))
+    assert len(entries) >= 3
     assert all(entry.signatures for entry in entries)
+    assert set(compiled_code._entry_points()) == set(entries)
 
 
 def test_until_it_is_compiled_nothing_is_placed_and_all_else_goes_on(control_node):

@@ -11,6 +11,7 @@ from muster.core.model.policy import QueueView
 from muster.core.model.session import Session
 from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_order
+from tests.properties import cheap
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 
@@ -104,6 +105,7 @@ def test_an_owners_sessions_stay_in_the_order_of_their_age(name, queue):
         assert ages == sorted(ages)
 
 
+@cheap
 @given(queues())
 def test_drf_always_serves_the_waiting_owner_with_the_least_dominant_share(queue):
     allocated: dict[str, Slots] = {}

@@ -11,6 +11,7 @@ from muster.core.model.policy import PACK
 from muster.core.model.session import GpuShare
 from muster.core.scheduling.placement import Gang, PlacementState, Typical, corner
 from muster.core.values.slots import Slots
+from tests.properties import cheap
 from tests.strategies.agents import make_agent
 from tests.strategies.values import M
 
@@ -83,6 +84,7 @@ def test_no_kernel_gets_two_instances_nor_one_as_a_whole_gpu():
     assert state.free["mig"].gpu == 0
 
 
+@cheap
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=7), st.lists(st.integers(1, 1000), min_size=1, max_size=7))
 def test_a_gang_gets_instances_exactly_when_each_kernel_can_have_one_that_is_large_enough(sizes, amounts):
     largest = sorted(sizes, reverse=True)

@@ -24,7 +24,7 @@ from muster.core.scheduling.reasons import obstacle
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_placement
-from tests.properties import dear
+from tests.properties import cheap, dear
 from tests.strategies.agents import agents, make_agent
 from tests.strategies.capacity import Ledger, granted, some_arrangement_exists
 from tests.strategies.sessions import make_session
@@ -364,6 +364,7 @@ def test_sessions_on_hosts_that_shrank_may_exceed_their_capacity():
     assert state.free["a1"].cpu == 4000
 
 
+@cheap
 @given(st.permutations([(1, 0), (2, 0), (3, 0), (1, 1), (1, 2)]))
 def test_typical_requests_that_are_equally_frequent_come_in_one_order_only(order):
     gangs = [Gang((Slots(cpu=cpu, mem=1, fgpu=0, gpu=gpu),)) for cpu, gpu in order]

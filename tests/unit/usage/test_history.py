@@ -15,6 +15,7 @@ from muster.core.usage.history import (
     usage_step,
 )
 from muster.core.usage.kernel import KernelUsage
+from tests.properties import cheap
 from tests.strategies.values import NOW
 
 EVEN = NOW // 3600 * 3600
@@ -24,6 +25,7 @@ def use(at, **values):
     return KernelUsage("k", 7, "s", EVEN, EVEN + at, EVEN + at, **values)
 
 
+@cheap
 @given(st.floats(0, 3e8), st.integers(1, 5000))
 def test_however_old_it_is_and_however_large_its_session_a_kernel_has_few_steps(age, kernels):
     step = step_s(age, kernels)
@@ -50,6 +52,7 @@ def test_the_first_sample_has_what_the_last_observations_say():
     assert (taken.cpu, taken.gpu, taken.mem_known) == (1.5, 1.5, 0)
 
 
+@cheap
 @given(st.lists(st.tuples(st.integers(0, 500), st.floats(0, 8)), max_size=60))
 def test_merging_loses_nothing_and_merging_twice_is_merging_once(samples):
     steps = [UsageStep("k", 7, "s", int(EVEN) + 15 * at, cpu=cpu, cpu_known=1) for at, cpu in samples]

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.values.columns import values_of
+from tests.properties import cheap
 
 _SHARES = st.builds(GpuShare, st.text(max_size=3), st.integers(0, 4000), st.booleans())
 
 
+@cheap
 @given(st.lists(_SHARES, max_size=5))
 def test_values_from_columns_are_those_that_are_made_one_by_one(shares: list[GpuShare]):
     uuids, amounts = [share.uuid for share in shares], [share.amount for share in shares]

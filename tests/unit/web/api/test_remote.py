@@ -284,7 +284,7 @@ def test_tokens_are_made_listed_and_revoked(service):
 
 def test_the_client_waits_for_a_short_retry_after_and_not_for_a_minute(monkeypatch):
     waited = []
-    monkeypatch.setattr(client_module.time, "sleep", waited.append)
+    monkeypatch.setattr(time, "sleep", waited.append)
     after = iter(["2", "3", None])
 
     def answer(_request):

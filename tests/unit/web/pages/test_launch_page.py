@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
+from muster.core.model.folders import Folder
 from muster.core.model.token import Scope
 from muster.core.spec.session_spec import SessionSpec
-from muster.service.folders.folders import Folder
 from muster.settings import PresetSettings
 from muster.web.pages.launch.fields import BESIDE
 from tests.strategies.agents import make_agent, reporting

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from muster.core.model.token import Scope
+from muster.core.scheduling.schedule import schedule
 from muster.service.questions import decided_queue
 from muster.service.scheduler import compiled_code
 from muster.service.scheduler.compiled_code import compile_placement
@@ -19,7 +20,6 @@ from tests.waiting import PATIENCE_S
 def decided(monkeypatch, service):
     """Save a queue in which nothing fits; return the snapshots that are decided on."""
     snapshots = []
-    schedule = decided_queue.schedule
 
     def counted(snapshot, memory):
         # What is remembered costs nothing, and is no decision.
