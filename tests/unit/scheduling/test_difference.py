@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.scheduling.difference import Changes, are_the_same, difference
+from tests.properties import cheap
 
 
 class _Value:
@@ -44,6 +45,7 @@ def edited(draw: st.DrawFn) -> tuple[list[_Value], list[_Value]]:
     return before, [_VALUES[n] for n in numbers]
 
 
+@cheap
 @given(edited() | st.tuples(_some, _some))
 def test_the_difference_is_what_is_in_one_of_them_only(pair):
     before, now = pair
@@ -53,6 +55,7 @@ def test_the_difference_is_what_is_in_one_of_them_only(pair):
     assert are_the_same(before, now) == (_ids(before) == _ids(now))
 
 
+@cheap
 @given(_some, st.lists(st.tuples(_some, st.booleans()), max_size=5))
 def test_changes_lead_from_what_was_asked_for_to_what_is_there_now(first, later):
     changes: Changes[_Value] = Changes()

@@ -21,7 +21,7 @@ from muster.core.scheduling.plain_sessions import PlainSessions
 from muster.core.scheduling.requests import Requests
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.explain import HOPELESS
-from tests.properties import dear
+from tests.properties import cheap, dear
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.snapshots import snapshots, uneven_gangs
@@ -209,6 +209,7 @@ def test_what_sessions_request_is_kept_for_those_that_are_still_there():
         before = queue
 
 
+@cheap
 @given(st.lists(st.tuples(*[st.lists(st.integers(1, 4), unique=True)] * 2), min_size=1, max_size=6))
 def test_sessions_that_moved_are_known_for_as_long_as_they_are_there(passes):
     memory = PassMemory()
@@ -222,6 +223,7 @@ def test_sessions_that_moved_are_known_for_as_long_as_they_are_there(passes):
         assert known == {f"head-{n}" for n in (*running, *waiting) if n > 2}
 
 
+@cheap
 @given(st.lists(st.lists(st.integers(1, 6), unique=True), min_size=1, max_size=6), st.sets(st.integers(0, 5)))
 def test_the_ends_of_sessions_are_those_of_all_that_are_placed_now(passes, read):
     limits = (None, "1m", "10m", None, "1m", "20m")
