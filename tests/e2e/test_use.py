@@ -78,7 +78,7 @@ def test_a_session_that_nobody_uses_is_warned_of_and_ended_and_one_in_use_goes_o
     story = [line["reason"] for line in idle["story"]]
     warning, end = [reason for reason in story if reason.startswith("idle for")][:2]
     assert "unless it is used" in warning
-    assert "cpu" in end
+    assert "CPU" in end
     assert "network" in end
     assert idle["result"] == "SUCCESS"
     assert watching.show(burner)["state"] == "RUNNING"
