@@ -7,6 +7,13 @@ from muster.store.database.connection import reading, writing
 from muster.store.database.tables import sign_ins, tokens
 from muster.store.tokens import token_from_row
 
+# Each request looks for a token: to make the statement costs more than to run it.
+_TOKEN_OF = (
+    sa.select(tokens)
+    .join(sign_ins, sign_ins.c.token_name == tokens.c.name)
+    .where(sign_ins.c.hash == sa.bindparam("secret_hash"), sign_ins.c.expires_at > sa.bindparam("now"))
+)
+
 
 class SignIns:
     """A table of sign-ins. They end with their token, by signing out, or with time."""
@@ -24,10 +31,8 @@ class SignIns:
 
     def token_of(self, secret_hash: str, now: float) -> Token | None:
         """Return the token by which that browser signed in; the token may have expired."""
-        query = sa.select(tokens).join(sign_ins, sign_ins.c.token_name == tokens.c.name)
-        query = query.where(sign_ins.c.hash == secret_hash, sign_ins.c.expires_at > now)
         with reading(self._engine) as connection:
-            row = connection.execute(query).mappings().first()
+            row = connection.execute(_TOKEN_OF, {"secret_hash": secret_hash, "now": now}).mappings().first()
         return None if row is None else token_from_row(row)
 
     def remove(self, secret_hash: str) -> None:

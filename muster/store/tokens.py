@@ -12,6 +12,8 @@ from muster.store.database.tables import tokens
 
 _NOTED_EVERY_S = 60.0
 _SHOWN = [column for column in tokens.c if column is not tokens.c.hash]
+# Each request looks for a token: to make the statement costs more than to run it.
+_OF_HASH = sa.select(tokens).where(tokens.c.hash == sa.bindparam("secret_hash"))
 
 
 class Tokens:
@@ -71,7 +73,7 @@ class Tokens:
 
     def of_hash(self, secret_hash: str) -> Token | None:
         with reading(self._engine) as connection:
-            row = connection.execute(sa.select(tokens).where(tokens.c.hash == secret_hash)).mappings().first()
+            row = connection.execute(_OF_HASH, {"secret_hash": secret_hash}).mappings().first()
         # Timing a comparison would reveal nothing about the hash of a random secret; it takes constant time even so.
         return token_from_row(row) if row is not None and hmac.compare_digest(row["hash"], secret_hash) else None
 

@@ -19,6 +19,14 @@ SORTS = {
     "state": (sessions.c.state, sessions.c.submitted_at, sessions.c.id),
     "resource_group": (sessions.c.resource_group, sessions.c.submitted_at, sessions.c.id),
 }
+# What filters suggest, by the newest sessions. Every list asks for it: the statements are made once.
+_WORDS = ("name", "owner", "project")
+_NEWEST = (
+    sa.select(*(sessions.c[name] for name in _WORDS))
+    .order_by(sessions.c.submitted_at.desc())
+    .limit(sa.bindparam("most"))
+)
+_NEWEST_OF = _NEWEST.where(sessions.c.owner == sa.bindparam("of"))
 Place = tuple[Any, ...]
 
 
@@ -73,12 +81,10 @@ def session_ids_of_page(
 
 def recent_words(engine: sa.Engine, owner: str | None, limit: int) -> dict[str, list[str]]:
     """Return names, owners and projects of the newest sessions, of one owner or of all; each once, in order."""
-    names = ("name", "owner", "project")
-    query = sa.select(*(sessions.c[name] for name in names)).order_by(sessions.c.submitted_at.desc()).limit(limit)
-    query = query if owner is None else query.where(sessions.c.owner == owner)
+    query, values = (_NEWEST, {}) if owner is None else (_NEWEST_OF, {"of": owner})
     with reading(engine) as connection:
-        rows = connection.execute(query).all()
-    return {name: sorted({row[number] for row in rows}) for number, name in enumerate(names)}
+        rows = connection.execute(query, {"most": limit, **values}).all()
+    return {name: sorted({row[number] for row in rows}) for number, name in enumerate(_WORDS)}
 
 
 def _conditions(filtered: SessionFilter) -> Sequence[sa.ColumnElement[bool] | sa.TextClause]:
