@@ -37,15 +37,19 @@ def node(tmp_path_factory):
     now = time.time()
     agent = replace(make_agent("agent-1", cpus=16, gpus=1, units_per_gpu=2), observed_at=now - SILENT_S)
     share = Allocation("agent-1", (GpuShare(agent.gpus[0].uuid, 500, whole=False),))
-    runs = running_session(1, "agent-1", owner="ada", name="runs", fgpu=0.5)
-    runs = replace(runs, generation=1, kernels=(replace(runs.main, allocation=share),))
+    runs = running_session(1, "agent-1", owner="ada", name="runs", fgpu=0.5, cluster_size=2)
+    runs = replace(runs, generation=1, kernels=tuple(replace(kernel, allocation=share) for kernel in runs.kernels))
     waits = make_array(10, range(4), owner="ada", cpu=900)
     done = [
         make_session(100 + n, name=f"done-{n:02}", owner="ada", state=SessionState.TERMINATED) for n in range(ENDED)
     ]
     done = [replace(one, result=Result.SUCCESS, ended_at=now) for one in done]
     begin = int(now // 15 * 15) - 300
-    steps = [UsageStep(runs.main.id, 1, runs.id, begin + 15 * n, 1.0 + n, 1, float(1 << 30), 1) for n in range(8)]
+    steps = [
+        UsageStep(kernel.id, 1, runs.id, begin + 15 * n, 1.0 + kernel.rank + n, 1, float(1 << 30), 1)
+        for kernel in runs.kernels
+        for n in range(8)
+    ]
     with closing(store_of(made)) as store:
         store.save_agents([agent])
         store.add([replace(one, submitted_at=now - SILENT_S) for one in (runs, *waits, *done)])
@@ -131,13 +135,20 @@ def test_a_row_is_a_card_on_a_phone_and_a_row_of_a_table_elsewhere(visit, width)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_session_shows_its_usage_over_its_life_and_amounts_with_units(visit, width):
+def test_a_session_shows_each_containers_usage_over_its_life_and_amounts_with_units(visit, width):
     page = visit("ada", width=width)
     page.goto("/sessions/runs")
     plots = page.get_by_role("region", name="Usage over its life")
-    expect(plots.get_by_role("img", name="CPU of runs over its life")).to_be_visible()
-    expect(plots.get_by_role("img", name="Memory of runs over its life")).to_be_visible()
+    for of in ("CPU", "Memory"):
+        picture = plots.get_by_role("img", name=f"{of} of runs over its life")
+        expect(picture).to_be_visible()
+        assert picture.bounding_box()["width"] <= width
+        lines = picture.locator("path.plot-line").evaluate_all("all => all.map(one => getComputedStyle(one).stroke)")
+        assert len(set(lines)) == 2
+    for name, numbers in (("Main1", "last 8 CPU, mean 4.5 CPU"), ("Sub1", "last 9 CPU, mean 5.5 CPU")):
+        expect(plots.get_by_text(f"{name}: {numbers}")).to_be_visible()
     plots.get_by_text("Table of numbers: usage of runs over its life").click()
     expect(plots.get_by_role("table")).to_be_visible()
     expect(page.get_by_text("GPU 0: 0.5 fGPU").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert serious_findings(page) == []

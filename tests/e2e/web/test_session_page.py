@@ -56,13 +56,17 @@ def test_the_page_follows_a_session_from_the_queue_to_its_end(visit, server, ada
     expect(page.locator(".session-story li").last).to_contain_text("TERMINATED")
 
 
-def test_the_page_shows_each_containers_current_usage(visit, busy):
-    page = visit("ada")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_shows_each_containers_current_usage(visit, busy, width):
+    page = visit("ada", width=width)
     page.goto(f"/sessions/{busy}")
     expect(row(page, "main1")).to_contain_text(re.compile(r"0\.(0[1-9]|[1-9]\d?) of 0\.1"))
     expect(row(page, "main1")).to_contain_text(re.compile(r"[\d.]+ [KM]iB of 64 MiB"))
     expect(row(page, "sub1")).to_contain_text("of 64 MiB")
-    expect(row(page, "main1")).to_contain_text("/s out")
+    for kernel in ("main1", "sub1"):
+        network = row(page, kernel).locator('[data-label="Network"]')
+        expect(network).to_have_text(re.compile(r"^[\d.]+ ([KMG]i)?B/s in, [\d.]+ ([KMG]i)?B/s out$"))
+        expect(network).to_be_visible()
     line = row(page, "main1").locator("svg.spark path").first
     # A line is drawn as its numbers come, without a request by the user.
     expect(line).to_have_attribute("d", re.compile(r"M[\d. ]+(L[\d. ]+){2}"))
