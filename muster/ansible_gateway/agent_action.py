@@ -12,7 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from muster.ansible_gateway.bounded_pipes import bounded_pipes
+from muster.ansible_gateway.bounded_programs import bounded_pipes
 from muster.ansible_gateway.kept_code import NOT_KEPT, by_name, with_sources
 from muster.ansible_gateway.layout import INVENTORY
 from muster.ansible_gateway.packed_modules import sources_of

@@ -31,7 +31,7 @@ _REQUEST_TIMEOUT_S = 30.0
 _AGENT_MODULES = ("agent_converge", "agent_report", "agent_folders")
 # The modules that Ansible loads for every playbook, and those that ours name; it keeps both.
 _ALL_OF = ("connection_loader", "shell_loader", "become_loader")
-# What each worker of each visit would compile anew: the tasks of visits, and the agents' attributes.
+# What each visit would compile anew: its task, and the agents' attributes.
 _PLAYBOOKS = ("converge.yml", "observe.yml", "folders.yml", "group_vars/agents.yml")
 _SOME_OF = {
     # Not ansible-runner's: when it is imported, it reads where this one playbook's events belong.
@@ -105,6 +105,7 @@ def _load(environment: dict[str, str]) -> None:
     try:
         # Ansible reads its configuration while it is imported.
         importlib.import_module("ansible.cli.playbook")
+        importlib.import_module("muster.ansible_gateway.worker_threads")
         loader = importlib.import_module("ansible.plugins.loader")
         loader.init_plugin_loader()
         warnings.filterwarnings("ignore", message="AnsibleCollectionFinder has already been configured")
@@ -156,6 +157,8 @@ def _run_playbook(arguments: list[str]) -> int:
     from ansible import constants  # noqa: PLC0415
     from ansible.cli.playbook import PlaybookCLI  # noqa: PLC0415
 
+    from muster.ansible_gateway.worker_threads import run_tasks_in_threads  # noqa: PLC0415
+
     # The server's own ends with the server; a playbook that has begun is finished.
     of_server = Path(constants.DEFAULT_LOCAL_TMP)
     own = Path(tempfile.mkdtemp(prefix="ansible-local-", dir=of_server.parent))
@@ -166,6 +169,7 @@ def _run_playbook(arguments: list[str]) -> int:
             _wait_for_order(Path(awaits), lambda: give_packed(of_server, own))
         else:
             give_packed(of_server, own)
+        run_tasks_in_threads()
         PlaybookCLI.cli_executor(["ansible-playbook", *arguments])
     except SystemExit as end:
         return int(end.code or 0)

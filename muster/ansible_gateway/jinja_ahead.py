@@ -1,6 +1,6 @@
 """What Ansible's Jinja would work out anew for each host of each play, worked out once.
 
-Ansible renders a task in a process of its own for each host, so what it finds out or compiles there is lost.
+Ansible has an environment of Jinja for each host, so what that finds out or compiles is lost.
 """
 
 from collections.abc import Iterable, Iterator

@@ -5,7 +5,7 @@ from typing import Any
 from ansible.plugins.callback import CallbackBase
 from ansible.utils.display import Display
 
-from muster.ansible_gateway.bounded_pipes import bounded_pipes
+from muster.ansible_gateway.bounded_programs import bounded_pipes
 
 DOCUMENTATION = r"""
 name: bounded_answers
