@@ -15,7 +15,7 @@ from muster.oidc_settings import CALLBACK
 from muster.web.app import make_app
 from muster.web.separation.client import brokered_service
 from tests.oidc_provider import CLIENT, SECRET, Person, approved, running_provider, signing_key
-from tests.security.taken_over_server import brokered_server
+from tests.security.clients.taken_over_server import brokered_server
 from tests.unit.web.conftest import ServedNode
 from tests.web_server import free_port
 

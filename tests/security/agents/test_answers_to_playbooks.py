@@ -10,7 +10,7 @@ import pytest
 
 from tests.waiting import PATIENCE_S
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 Play = Callable[[str, str], subprocess.CompletedProcess[str]]
 # Ansible asks its ssh for an option first. The honest one has this machine for a host.
 ENDLESS_SSH = r"""#!/bin/sh

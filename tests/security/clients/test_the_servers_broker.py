@@ -22,7 +22,7 @@ from muster.web.separation.line import NoBrokerError
 from muster.web.separation.operations import OPERATIONS, Credential, request_bytes
 from muster.web.separation.wire import MOST_REQUEST_BYTES, receive, send
 from tests.modules.agent_code import ROOT
-from tests.security.taken_over_server import Server, brokered_server, token
+from tests.security.clients.taken_over_server import Server, brokered_server, token
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 from tests.unit.running_sessions import running_session

@@ -21,7 +21,7 @@ from muster.web.separation import change_stream
 from muster.web.separation.client import brokered_service
 from muster.web.separation.operations import Credential, request_bytes
 from muster.web.separation.wire import receive, send
-from tests.security.taken_over_server import Server, brokered_server, token
+from tests.security.clients.taken_over_server import Server, brokered_server, token
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 from tests.unit.web.api.test_api import SMALL

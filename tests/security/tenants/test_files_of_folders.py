@@ -21,7 +21,7 @@ from muster.service.folders import files as folder_files
 from muster.web.separation.client import brokered_service
 from muster.web.streams.file_content import MAX_FILE_STREAMS
 from tests.modules.agent_code import made_folders
-from tests.security.taken_over_server import brokered_server
+from tests.security.clients.taken_over_server import brokered_server
 from tests.strategies.agents import make_agent
 
 API = "/api/v1/folders"

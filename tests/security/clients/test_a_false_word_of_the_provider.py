@@ -23,7 +23,7 @@ from muster.service.identity.oidc_users import SignInRefusedError
 from muster.web.app import make_app
 from muster.web.caller import MAX_FAILURES
 from muster.web.separation.client import brokered_service
-from tests.security.taken_over_server import brokered_server
+from tests.security.clients.taken_over_server import brokered_server
 from tests.unit.web.conftest import ServedNode
 
 PUBLIC = "http://127.0.0.1:8080"

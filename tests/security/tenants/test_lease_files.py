@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.lease_gpu import Gpu, compile_user, result
-from tests.security.processes import outputs
+from tests.security.tenants.processes import outputs
 
 TABLE_PAGES_BYTES = 64 << 10
 SECOND = 1_000_000_000
