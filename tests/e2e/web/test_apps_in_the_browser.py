@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.certificate import make_certificate
 from tests.control_node import ControlNode
-from tests.e2e.browser_app import SPEC, app_ports
+from tests.e2e.server.browser_app import SPEC, app_ports
 from tests.web_server import Server, web_server
 
 

@@ -7,7 +7,7 @@ import docker
 import pytest
 from docker.errors import APIError
 
-from tests.e2e.registry import content_type, served_image
+from tests.e2e.images.registry import content_type, served_image
 from tests.engine_host import engine_host
 from tests.proxy_page import HOST, PROXY_OF_THE_PAGE, Proxy, block, certificate
 

@@ -23,7 +23,7 @@ from muster.settings import load_settings
 from muster.store.store import Store
 from tests.control_node import SMALL, ControlNode
 from tests.e2e.distant_agent import DistantHost, distant_host, second_engine
-from tests.e2e.registry import Registry, registry
+from tests.e2e.images.registry import Registry, registry
 from tests.strategies.agents import listed, make_agent, reporting
 from tests.waiting import PATIENCE_S, eventually
 

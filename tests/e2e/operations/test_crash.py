@@ -8,7 +8,7 @@ import docker
 import pytest
 
 from tests.control_node import NOTHING, SMALL, UNTIL_ENDED, ControlNode
-from tests.e2e.dying_pass import die_at
+from tests.e2e.operations.dying_pass import die_at
 from tests.waiting import eventually
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.app_browser import AppBrowser, SignedIn, entered, signed_in
 from tests.control_node import ControlNode
-from tests.e2e.browser_app import SPEC, app_ports
+from tests.e2e.server.browser_app import SPEC, app_ports
 from tests.waiting import PATIENCE_S, eventually
 from tests.web_server import Server, web_server
 

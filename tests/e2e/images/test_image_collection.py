@@ -11,7 +11,7 @@ from muster.settings import load_settings
 from muster.store.store import Store
 from tests.control_node import ControlNode
 from tests.e2e.conftest import NewNode
-from tests.e2e.registry import Registry, registry
+from tests.e2e.images.registry import Registry, registry
 from tests.waiting import eventually
 
 KEEP_S = 2
