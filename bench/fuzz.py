@@ -12,8 +12,8 @@ import argparse
 import sys
 import time
 
-from tests.api_fuzzing import fuzzed_api
-from tests.fuzzing import KINDS, problems
+from tests.hostile.api_fuzzing import fuzzed_api
+from tests.hostile.fuzzing import KINDS, problems
 
 _COUNTS = {"specs": 100_000, "reports": 20_000, "tars": 2_000, "api": 20_000}
 _SHOWN = 20

@@ -52,7 +52,7 @@ from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.scheduler.plugins import load_order, load_placement
-from tests.simulated_hosts import host_of
+from tests.simulated.hosts import host_of
 from tests.strategies.agents import observed
 
 NOW = 1_763_724_000.0

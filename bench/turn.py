@@ -34,7 +34,7 @@ from muster.core.model.session import Session
 from muster.service.queue.worker import QueueWorker, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
-from tests.simulated_gateway import SimulatedGateway
+from tests.simulated.gateway import SimulatedGateway
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import fake_key_pair

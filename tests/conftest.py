@@ -11,8 +11,8 @@ import pytest
 
 import tests.properties  # noqa: F401 - loads the profile
 from muster.store.store import Store
-from tests.kept_strategies import keep_strategies
-from tests.shared_statements import share_compiled_statements
+from tests.running.kept_strategies import keep_strategies
+from tests.running.shared_statements import share_compiled_statements
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and with them each program that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

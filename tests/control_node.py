@@ -17,7 +17,7 @@ from muster.core.model.session import FINAL
 from muster.settings import load_settings
 from muster.store.store import Store
 from tests.done import Done
-from tests.forked_cli import ForkedMuster, run_forked
+from tests.running.forked_cli import ForkedMuster, run_forked
 from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[1]

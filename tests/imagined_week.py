@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from muster.core.model.session import FINAL, Session, SessionState
-from tests.simulated_agents import SimulatedAgent
-from tests.simulated_control_node import ControlNode
-from tests.simulated_hosts import host_of
+from tests.simulated.agents import SimulatedAgent
+from tests.simulated.control_node import ControlNode
+from tests.simulated.hosts import host_of
 
 WEEK_S = 7 * 86400
 STEP_S = 590

@@ -4,7 +4,7 @@ from typing import Any
 
 from muster.contract.report import Report, UseSample, report_from_agent
 from muster.core.model.session import Session
-from tests.simulated_hosts import report_of
+from tests.simulated.hosts import report_of
 
 
 def use_of(**counters: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.control_node import ControlNode
 from tests.imagined_week import live_through
-from tests.web_server import Server, web_server
+from tests.servers.web_server import Server, web_server
 
 _HEIGHT = 860
 _SMALL = ("--cpu", "0.25", "--mem", "256M", "--shm", "16M")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.done import Done
-from tests.forked_cli import run_forked
+from tests.running.forked_cli import run_forked
 
 # Each is in one group of its own, of its own name.
 ADA, BOB = "daemon", "games"

@@ -11,7 +11,7 @@ from muster.core.agents.agent import AgentState, reported_again
 from muster.core.agents.gpu_health import SymptomMark
 from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.values.errors import NotFoundError
-from tests.simulated_hosts import host_of
+from tests.simulated.hosts import host_of
 from tests.strategies.agents import make_agent, observed
 from tests.strategies.values import NOW
 

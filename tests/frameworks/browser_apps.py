@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tests import recipes
-from tests.app_browser import AppBrowser, entered, signed_in
-from tests.certificate import make_certificate
 from tests.control_node import ControlNode
-from tests.e2e.server.browser_app import app_ports
 from tests.e2e.conftest import NewNode
-from tests.web_server import Server, web_server
+from tests.e2e.server.browser_app import app_ports
+from tests.servers.app_browser import AppBrowser, entered, signed_in
+from tests.servers.certificate import make_certificate
+from tests.servers.web_server import Server, web_server
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.control_node import ROOT, SCRIPTS, ControlNode
-from tests.web_server import web_server
+from tests.servers.web_server import web_server
 
 IMAGES = ("cluster-tools", "frameworks")
 EXAMPLES = ROOT / "docs" / "examples"

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from websockets.sync.client import ClientConnection
 
-from tests.app_browser import AppBrowser
+from tests.servers.app_browser import AppBrowser
 from tests.waiting import PATIENCE_S
 
 _LARGE = "x" * (2 << 20)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.lab.control_node import LabControlNode
 from tests.lab.lab import Lab
-from tests.opened_app import get, opened
+from tests.servers.opened_app import get, opened
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)

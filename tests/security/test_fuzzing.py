@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fuzzing import problems
+from tests.hostile.fuzzing import problems
 
 
 @pytest.mark.parametrize(("kind", "count"), [("specs", 2_000), ("reports", 1_000), ("tars", 200)])

@@ -15,7 +15,7 @@ from muster.core.values.errors import QueueLockLostError, StoreUnavailableError
 from muster.service.queue.loop import Nudge
 from muster.service.scheduler.plugins import scheduling_policy
 from muster.service.scheduler.site_policy import SiteScheduling
-from tests.simulated_hosts import host_of
+from tests.simulated.hosts import host_of
 from tests.simulation.containers import Container
 from tests.simulation.daemon import Daemon, KilledError, settings_of, virtual_time
 from tests.simulation.deeds import Deeds

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from muster.contract.report import report_from_agent
 from muster.core.agents.agent import Agent, AgentState, agent_from_report
-from tests.simulated_hosts import host_of
+from tests.simulated.hosts import host_of
 from tests.strategies.values import NOW, M
 
 

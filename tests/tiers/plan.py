@@ -35,7 +35,7 @@ Stage = tuple[Lane, ...]
 PREPARE = Tier("compiling", ("prepare",), on_engine=False)
 LINT = Tier("lint", ("lint",), on_engine=False, is_gate=True)
 PROVISION = Tier("provisioning", ("provision",))
-UNIT = Tier("unit and contract", ("unit", "-p", "tests.reached_lines"), on_engine=False, niceness=COMPUTES)
+UNIT = Tier("unit and contract", ("unit", "-p", "tests.running.reached_lines"), on_engine=False, niceness=COMPUTES)
 SIMULATION = Tier("simulated faults", ("simulation",), on_engine=False, niceness=COMPUTES)
 NATIVE = Tier("native libraries", ("native",), on_engine=False, niceness=COMPUTES)
 MODULES = Tier(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulated_agents import SimulatedAgent
-from tests.simulated_control_node import ControlNode, an_agent
+from tests.simulated.agents import SimulatedAgent
+from tests.simulated.control_node import ControlNode, an_agent
 
 
 @pytest.fixture

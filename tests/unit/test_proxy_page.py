@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy_page import HOST, PROXY_OF_THE_PAGE, Proxy, block, certificate
+from tests.servers.proxy_page import HOST, PROXY_OF_THE_PAGE, Proxy, block, certificate
 
 
 def wheel() -> bytes:

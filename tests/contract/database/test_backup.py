@@ -27,7 +27,7 @@ from muster.store.database.connection import HEAD, new_engine
 from muster.store.database.lock import queue_lock
 from muster.store.store import Store
 from tests.command_line import write_settings
-from tests.forked_cli import ForkedMuster
+from tests.running.forked_cli import ForkedMuster
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
 from tests.waiting import PATIENCE_S, eventually

@@ -15,7 +15,7 @@ import muster.service.queue.heartbeat
 from muster.store.store import Store
 from tests.command_line import write_settings
 from tests.contract.postgresql_server import postgresql_server
-from tests.forked_cli import ForkedMuster
+from tests.running.forked_cli import ForkedMuster
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 

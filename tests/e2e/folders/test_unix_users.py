@@ -15,11 +15,11 @@ import pytest
 from muster.core.spec.mounts import HOME
 from tests.control_node import SMALL, ControlNode
 from tests.done import Done
-from tests.forked_on_path import muster_on_path
-from tests.opened_app import get, opened_by
 from tests.readme_tours import go_through, user_tour
+from tests.running.forked_on_path import muster_on_path
+from tests.servers.opened_app import get, opened_by
+from tests.servers.web_server import web_server
 from tests.unix_users import become, muster_as
-from tests.web_server import web_server
 
 RUNTIME = "/opt/muster/runtime"
 IMAGE_TAG = "from-login:1"

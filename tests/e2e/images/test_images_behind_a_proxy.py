@@ -9,7 +9,7 @@ from docker.errors import APIError
 
 from tests.e2e.images.registry import content_type, served_image
 from tests.engine_host import engine_host
-from tests.proxy_page import HOST, PROXY_OF_THE_PAGE, Proxy, block, certificate
+from tests.servers.proxy_page import HOST, PROXY_OF_THE_PAGE, Proxy, block, certificate
 
 PORT = 3128
 # As the role site_ca leaves it.

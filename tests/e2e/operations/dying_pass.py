@@ -9,7 +9,7 @@ import pytest
 
 from muster.store.store import Store
 from tests.control_node import ControlNode
-from tests.forked_cli import run_forked
+from tests.running.forked_cli import run_forked
 
 
 def die_at(node: ControlNode, commit: int) -> bool:

@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from tests.control_node import ROOT, SCRIPTS, SMALL, ControlNode
-from tests.forked_on_path import muster_on_path
 from tests.readme_tours import go_through, root_tour
+from tests.running.forked_on_path import muster_on_path
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from muster.core.spec.mounts import HOME
 from tests.control_node import SMALL, UNTIL_ENDED, ControlNode
-from tests.forked_cli import ForkedMuster
+from tests.running.forked_cli import ForkedMuster
 from tests.waiting import eventually
 
 

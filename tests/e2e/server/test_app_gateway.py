@@ -8,11 +8,11 @@ from contextlib import closing
 import httpx
 import pytest
 
-from tests.app_browser import AppBrowser, SignedIn, entered, signed_in
 from tests.control_node import ControlNode
 from tests.e2e.server.browser_app import SPEC, app_ports
+from tests.servers.app_browser import AppBrowser, SignedIn, entered, signed_in
+from tests.servers.web_server import Server, web_server
 from tests.waiting import PATIENCE_S, eventually
-from tests.web_server import Server, web_server
 
 
 @pytest.fixture(scope="module")

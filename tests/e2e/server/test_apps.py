@@ -14,7 +14,7 @@ import docker
 import pytest
 
 from tests.control_node import SMALL, ControlNode
-from tests.opened_app import get, opened
+from tests.servers.opened_app import get, opened
 
 # A site-defined app. It serves its user's name to requests with its token, and its health to all.
 GUARDED = """

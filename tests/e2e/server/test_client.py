@@ -10,7 +10,7 @@ import pytest
 
 from muster.client import Client, NotFoundError
 from tests.control_node import ROOT, ControlNode
-from tests.web_server import Server, web_server
+from tests.servers.web_server import Server, web_server
 
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "client.md").read_text(), re.MULTILINE | re.DOTALL)
 

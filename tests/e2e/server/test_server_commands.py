@@ -8,7 +8,7 @@ import pytest
 
 from muster.core.spec.mounts import HOME
 from tests.control_node import SMALL, ControlNode
-from tests.web_server import Server, web_server
+from tests.servers.web_server import Server, web_server
 
 IMAGE = "carol/from-afar:1"
 SECRET_TEXT = "text-of-a-secret"

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.control_node import ControlNode
-from tests.web_server import Server, web_server
+from tests.servers.web_server import Server, web_server
 
 SMALL = {"cpu": 0.05, "mem": "64M", "shm": "16M"}
 PATIENCE_S = 60

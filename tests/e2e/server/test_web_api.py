@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.control_node import ControlNode
-from tests.web_server import Server, web_server
+from tests.servers.web_server import Server, web_server
 
 SMALL = {"cpu": 0.05, "mem": "64M", "shm": "16M"}
 

@@ -9,8 +9,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.control_node import ControlNode
 from tests.e2e.conftest import NewNode
+from tests.servers.web_server import Server, web_server
 from tests.waiting import PATIENCE_S
-from tests.web_server import Server, web_server
 
 Visit = Callable[..., Page]
 _SERIOUS = {"serious", "critical"}

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.certificate import make_certificate
 from tests.control_node import ControlNode
 from tests.e2e.server.browser_app import SPEC, app_ports
-from tests.web_server import Server, web_server
+from tests.servers.certificate import make_certificate
+from tests.servers.web_server import Server, web_server
 
 
 @pytest.fixture(scope="module", params=["http", "https"])

@@ -8,9 +8,9 @@ from playwright.sync_api import Page, expect
 from muster.oidc_settings import CALLBACK
 from tests.control_node import ControlNode
 from tests.e2e.web.conftest import serious_findings
-from tests.oidc_provider import CLIENT, SECRET, Person, running_provider, signing_key
+from tests.servers.oidc_provider import CLIENT, SECRET, Person, running_provider, signing_key
+from tests.servers.web_server import free_port, web_server
 from tests.waiting import PATIENCE_S
-from tests.web_server import free_port, web_server
 
 WIDTHS = (390, 1280)
 ADA, EVE = Person("ada", ("researchers",)), Person("eve")

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from tests.contract.postgresql_server import PostgresqlServer
-from tests.forked_cli import ForkedMuster
 from tests.lab.chaos.clock import Clock
 from tests.lab.control_node import LabControlNode
+from tests.running.forked_cli import ForkedMuster
 
 
 @dataclass

@@ -12,7 +12,7 @@ from muster.contract.report import GpuHealthReport
 from muster.contract.values import checked
 from tests.modules.agent_code import ROOT, gpu_report, nvml, xids
 from tests.modules.cluster_on_host import log_with, session
-from tests.simulated_hosts import healthy_gpu
+from tests.simulated.hosts import healthy_gpu
 
 # A driver of the time before MIG, with two GPUs; ON_INIT and ON_MEMORY say how it is broken.
 DRIVER = r"""

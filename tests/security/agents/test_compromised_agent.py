@@ -13,7 +13,7 @@ from muster.contract.values import ContractError
 from muster.core.agents.agent import agent_from_report
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.engine.agent_ssh import ssh_command
-from tests.simulated_hosts import report_of
+from tests.simulated.hosts import report_of
 from tests.waiting import eventually
 
 OWN = {

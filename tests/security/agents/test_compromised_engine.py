@@ -19,8 +19,8 @@ from muster.engine.commit import CommittedAs, commit
 from muster.engine.container_usage import container_usages
 from muster.engine.images import pull
 from muster.engine.tunnel import EngineTunnel
-from tests.image_archives import archive
-from tests.odd_engine import OddEngine, odd_engine
+from tests.hostile.image_archives import archive
+from tests.hostile.odd_engine import OddEngine, odd_engine
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 from tests.strategies.values import new_id

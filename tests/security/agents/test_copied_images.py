@@ -11,7 +11,7 @@ from muster.core.values.errors import ImageError
 from muster.engine import images
 from muster.engine.image_archive import RefusedArchiveError, checked_archive
 from muster.engine.images import ExpectedImage
-from tests.image_archives import SmallImage, archive, chunks, digest, files_of
+from tests.hostile.image_archives import SmallImage, archive, chunks, digest, files_of
 from tests.properties import cheap
 from tests.strategies.agents import make_agent
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.odd_engine import OddEngine, odd_engine
 from tests.modules.agent_code import engine_api
-from tests.odd_engine import OddEngine, odd_engine
 
 EngineError = engine_api.EngineError
 

@@ -6,7 +6,7 @@ import pytest
 
 from muster.core.agents.agent import AgentState
 from muster.core.model.session import SessionState
-from tests.simulated_control_node import an_agent
+from tests.simulated.control_node import an_agent
 
 S = SessionState
 Said = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.control_node import ROOT
-from tests.image_archives import SmallImage, archive
+from tests.hostile.image_archives import SmallImage, archive
 
 # The output of the attacker's `docker save`; all else is this machine's engine.
 FAKE = """#!/bin/sh

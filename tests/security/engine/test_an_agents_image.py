@@ -11,8 +11,8 @@ from muster.engine import images as engine_images
 from muster.engine.agent_engine import engine_of
 from muster.engine.images import ExpectedImage, copy
 from muster.engine.tunnel import EngineTunnel
-from tests.image_archives import SmallImage, archive
-from tests.odd_engine import odd_engine
+from tests.hostile.image_archives import SmallImage, archive
+from tests.hostile.odd_engine import odd_engine
 from tests.strategies.agents import make_agent
 
 LIAR = make_agent("a1", inventory={"connection": "local"})

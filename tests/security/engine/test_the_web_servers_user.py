@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.certificate import make_certificate
 from tests.control_node import SMALL, ControlNode
-from tests.forked_cli import ForkedMuster
 from tests.modules.agent_code import ROOT
-from tests.web_server import Server, web_server
+from tests.running.forked_cli import ForkedMuster
+from tests.servers.certificate import make_certificate
+from tests.servers.web_server import Server, web_server
 
 # What it tries in the server's place; each line of its answer is a deed and what came of it.
 PROBE = """

@@ -1,6 +1,6 @@
 """A small, repeatable part of what `python -m bench.fuzz` sends to the API: ten seconds of schemathesis' own work."""
 
-from tests.api_fuzzing import fuzzed_api_briefly
+from tests.hostile.api_fuzzing import fuzzed_api_briefly
 
 
 def test_the_api_keeps_to_its_document_in_all_phases_for_any_input():

@@ -14,7 +14,7 @@ import pytest
 
 from muster.engine.copying import CopyFailedError, get
 from muster.engine.tar_stream import MalformedTarError, tar_entries
-from tests.hostile_tars import TREE, Trap, archive, hostile_tar, member
+from tests.hostile.tars import TREE, Trap, archive, hostile_tar, member
 from tests.unit.engine.test_copying import container_that_answers, frame
 
 DIR, LINK, HARD, CHAR = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE

@@ -14,7 +14,7 @@ from muster.service.identity import owner_uids
 from muster.service.identity.owner_uids import check_uid, with_uids
 from muster.service.queue.worker import QueueWorker
 from muster.settings import load_settings
-from tests.simulated_control_node import ControlNode, an_agent
+from tests.simulated.control_node import ControlNode, an_agent
 
 RANGE = range(100_000, 100_002)
 OWNERS = ("ada", "bob")

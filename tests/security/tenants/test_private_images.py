@@ -20,7 +20,7 @@ from muster.engine.tunnel import EngineTunnel
 from muster.service.images.source import ImageSource
 from muster.settings import load_settings
 from tests.command_line import write_settings
-from tests.odd_engine import OddEngine, odd_engine
+from tests.hostile.odd_engine import OddEngine, odd_engine
 from tests.properties import cheap
 from tests.strategies.agents import make_agent
 

@@ -29,11 +29,11 @@ from muster.web.separation.operations import Credential
 from muster.web.separation.unix_door import UnixDoor, listening_socket
 from tests.control_node import ControlNode
 from tests.done import Done
-from tests.forked_cli import ForkedMuster
+from tests.running.forked_cli import ForkedMuster
+from tests.servers.web_server import Server, web_server
 from tests.unit.web.conftest import ServedNode
 from tests.unix_users import ADA, BOB, NAMELESS_UID, become, become_root_of_own_namespace, muster_as, uid_of
 from tests.waiting import eventually
-from tests.web_server import Server, web_server
 
 SPEC = ("--cpu", "1", "--mem", "64M", "--command", "true", "--hold")
 

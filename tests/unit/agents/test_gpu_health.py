@@ -8,7 +8,7 @@ import pytest
 
 from muster.contract.report import report_from_agent
 from muster.core.agents.agent import Agent, Gpu, reported_again
-from tests.simulated_hosts import healthy_gpu, host_of
+from tests.simulated.hosts import healthy_gpu, host_of
 from tests.strategies.values import NOW
 
 

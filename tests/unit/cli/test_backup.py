@@ -1,4 +1,4 @@
-"""`muster backup` and `muster restore` as a person uses them; tests/contract/database/test_backup.py has what they keep."""
+"""`muster backup` and `muster restore` as a person uses them; what they keep is in tests/contract/database."""
 
 import shutil
 

@@ -8,7 +8,7 @@ from muster.core.agents.agent import Agent
 from muster.core.model.session import Allocation, GpuShare, Session
 from tests.command_line import muster
 from tests.reports import kernel_entry
-from tests.simulated_hosts import host_of
+from tests.simulated.hosts import host_of
 from tests.strategies.agents import make_agent, observed, reporting
 from tests.unit.running_sessions import running_session
 

@@ -14,7 +14,7 @@ from muster.contract.twin import manifest_schema
 from muster.core.agents.gpu_providers import PROVIDERS
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.session import Allocation, GpuShare, LaunchStep, Session, SessionState
-from tests.malformed import ODD, changed, paths
+from tests.hostile.malformed import ODD, changed, paths
 from tests.modules.agent_code import agent_manifest
 from tests.modules.agent_code import manifest_schema as agents_schema
 from tests.strategies.agents import make_agent

@@ -15,7 +15,7 @@ from muster.contract.outcome import MOST_LOG_BYTES, outcomes_from_agent
 from muster.contract.values import ContractError
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.session import SessionState
-from tests.malformed import ODD, changed, paths, problem_of
+from tests.hostile.malformed import ODD, changed, paths, problem_of
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import fake_key_pair, new_id

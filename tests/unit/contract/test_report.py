@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from muster.contract.report import Report, report_from_agent, stored_report
 from muster.contract.values import ContractError
-from tests.malformed import ODD, changed, paths, problem_of
+from tests.hostile.malformed import ODD, changed, paths, problem_of
 from tests.reports import kernel_entry, use_of
-from tests.simulated_hosts import report_of
+from tests.simulated.hosts import report_of
 from tests.strategies.sessions import make_session, placed_on
 
 

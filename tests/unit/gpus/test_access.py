@@ -21,7 +21,7 @@ from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest
 from tests.properties import cheap
-from tests.simulated_hosts import host_of
+from tests.simulated.hosts import host_of
 from tests.strategies.agents import make_agent, observed
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import fake_key_pair

@@ -11,7 +11,7 @@ from muster.engine.tunnel import EngineTunnel
 from muster.service.images.source import ImageSource
 from muster.settings import load_settings
 from tests.command_line import write_settings
-from tests.odd_engine import odd_engine
+from tests.hostile.odd_engine import odd_engine
 from tests.strategies.agents import make_agent
 from tests.strategies.values import NOW
 

@@ -11,8 +11,8 @@ from muster.core.lifecycle import transitions
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
 from muster.core.scheduling.future import end_of
 from muster.core.values.errors import IllegalTransitionError
-from tests.simulated_agents import SimulatedAgent
-from tests.simulated_control_node import ControlNode, Crash, an_agent
+from tests.simulated.agents import SimulatedAgent
+from tests.simulated.control_node import ControlNode, Crash, an_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
 

@@ -14,7 +14,7 @@ from muster.core.usage.over_time import SPANS, span_named, usage_over_time
 from muster.core.values.errors import BadInputError
 from tests.properties import cheap, examples
 from tests.reports import kernel_entry, use_of
-from tests.simulated_hosts import host_of
+from tests.simulated.hosts import host_of
 from tests.strategies.agents import observed as agent_of
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.snapshots import snapshots

@@ -1,7 +1,7 @@
 """Three agents of which some go away, and what tests of them do and look at."""
 
-from tests.simulated_agents import SimulatedAgent
-from tests.simulated_control_node import LOST_AFTER_S, an_agent
+from tests.simulated.agents import SimulatedAgent
+from tests.simulated.control_node import LOST_AFTER_S, an_agent
 
 
 def three_agents() -> list[SimulatedAgent]:

@@ -15,7 +15,7 @@ from muster.core.model.session import Result, SessionState
 from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.settings import Settings
-from tests.simulated_control_node import ControlNode
+from tests.simulated.control_node import ControlNode
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 

@@ -7,8 +7,8 @@ import pytest
 from muster.core.lifecycle.transitions import MAX_LAUNCHES
 from muster.core.model.policy import GroupPolicy
 from muster.core.model.session import Result, SessionState
-from tests.simulated_agents import Failing, Network, SimulatedAgent
-from tests.simulated_control_node import an_agent
+from tests.simulated.agents import Failing, Network, SimulatedAgent
+from tests.simulated.control_node import an_agent
 
 S = SessionState
 

@@ -6,8 +6,8 @@ from muster.core.agents.launch_record import SuspectRules
 from muster.core.model.session import SessionState
 from muster.core.model.wait import WaitCode
 from muster.core.values.errors import ImageError
-from tests.simulated_agents import Failing, SimulatedAgent
-from tests.simulated_control_node import an_agent
+from tests.simulated.agents import Failing, SimulatedAgent
+from tests.simulated.control_node import an_agent
 
 S = SessionState
 ALWAYS = [Failing.TRANSIENT] * 99

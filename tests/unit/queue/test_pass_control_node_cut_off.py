@@ -4,8 +4,8 @@ import pytest
 
 from muster.core.agents.agent import AgentState
 from muster.core.model.session import SessionState
-from tests.simulated_agents import SimulatedAgent
-from tests.simulated_control_node import LOST_AFTER_S, an_agent
+from tests.simulated.agents import SimulatedAgent
+from tests.simulated.control_node import LOST_AFTER_S, an_agent
 
 S = SessionState
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from muster.core.model.session import Result, SessionState
-from tests.simulated_agents import SimulatedAgent
-from tests.simulated_control_node import ControlNode, Crash, an_agent
+from tests.simulated.agents import SimulatedAgent
+from tests.simulated.control_node import ControlNode, Crash, an_agent
 
 S = SessionState
 # The commits of a pass by the gang's size: two kernels lie on one agent, four on two.

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import SessionState
-from tests.simulated_control_node import an_agent
+from tests.simulated.control_node import an_agent
 
 S = SessionState
 

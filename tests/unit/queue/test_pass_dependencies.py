@@ -8,8 +8,8 @@ from muster.core.lifecycle.applied import applied
 from muster.core.lifecycle.dependencies import cancel_impossible
 from muster.core.model.session import Result, SessionState
 from muster.core.model.snapshot import Snapshot
-from tests.simulated_agents import SimulatedAgent
-from tests.simulated_control_node import an_agent
+from tests.simulated.agents import SimulatedAgent
+from tests.simulated.control_node import an_agent
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 

@@ -4,7 +4,7 @@ import pytest
 
 from muster.core.lifecycle import transitions
 from muster.core.model.session import SessionState
-from tests.simulated_control_node import an_agent
+from tests.simulated.control_node import an_agent
 from tests.unit.queue.agents_away import is_lost
 
 S = SessionState

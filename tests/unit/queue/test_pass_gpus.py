@@ -6,8 +6,8 @@ import pytest
 
 from muster.core.gpus.check import TOLERANCE_BYTES
 from muster.core.model.session import Result, SessionState
-from tests.simulated_agents import SimulatedAgent
-from tests.simulated_control_node import an_agent
+from tests.simulated.agents import SimulatedAgent
+from tests.simulated.control_node import an_agent
 
 S = SessionState
 CAP = 256 << 20

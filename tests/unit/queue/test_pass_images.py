@@ -5,7 +5,7 @@ import pytest
 from muster.core.lifecycle.transitions import MAX_LAUNCHES
 from muster.core.model.session import LaunchStep, PullProgress, Result, SessionState
 from muster.core.values.errors import ImageError
-from tests.simulated_control_node import an_agent
+from tests.simulated.control_node import an_agent
 
 S = SessionState
 IMAGE = "registry.example/torch:2"

@@ -17,8 +17,8 @@ from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.values.errors import AnsibleFailedError, ImageError
 from tests.properties import examples
-from tests.simulated_agents import Failing
-from tests.simulated_control_node import ControlNode, Crash, an_agent
+from tests.simulated.agents import Failing
+from tests.simulated.control_node import ControlNode, Crash, an_agent
 from tests.strategies.values import NOW
 
 S = SessionState

@@ -7,7 +7,7 @@ import pytest
 
 from muster.core.lifecycle import transitions
 from muster.core.model.session import Result, SessionState
-from tests.simulated_control_node import ControlNode, Crash
+from tests.simulated.control_node import ControlNode, Crash
 from tests.strategies.values import NOW
 
 S = SessionState

@@ -5,8 +5,8 @@ import pytest
 from muster.core.model.session import SessionState
 from muster.service.agents.agents import Agents
 from muster.settings import Settings
-from tests.simulated_agents import SimulatedAgent
-from tests.simulated_control_node import ControlNode, an_agent
+from tests.simulated.agents import SimulatedAgent
+from tests.simulated.control_node import ControlNode, an_agent
 
 S = SessionState
 OFF_THE_BUS = "Xid 79: the GPU has fallen off the bus"

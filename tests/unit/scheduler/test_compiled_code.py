@@ -14,7 +14,7 @@ from muster.core.scheduling.placement import choose
 from muster.service.queue.worker import QueueWorker
 from muster.service.scheduler import compiled_code
 from muster.service.scheduler.compiled_code import compile_placement, compiling_beside, is_compiled
-from tests.simulated_control_node import an_agent
+from tests.simulated.control_node import an_agent
 from tests.waiting import PATIENCE_S
 
 S = SessionState

@@ -54,7 +54,7 @@ def run(pytester, monkeypatch, tmp_path):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
 
     def run(*arguments):
-        plugins = ("tests.forks", "tests.tiers.reports", "no:schemathesis")
+        plugins = ("tests.running.forks", "tests.tiers.reports", "no:schemathesis")
         return pytester.runpytest_subprocess(*(f"-p{name}" for name in plugins), "--forks=2", *arguments)
 
     return run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reached_lines import ReachedLines
+from tests.running.reached_lines import ReachedLines
 
 MODULE = '''"""A docstring that stays one."""
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 from muster.web.separation import processes
 from tests.command_line import write_settings
 from tests.done import Done
-from tests.forked_cli import run_forked
+from tests.running.forked_cli import run_forked
 
 WAIT_S = 120
 

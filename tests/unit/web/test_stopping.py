@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.control_node import ControlNode
-from tests.web_server import web_server
+from tests.servers.web_server import web_server
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -22,7 +22,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.sessions.live import LiveChanges
 from muster.web.server import ServerOptions
 from tests.reports import kernel_entry
-from tests.simulated_hosts import host_of, report_of
+from tests.simulated.hosts import host_of, report_of
 from tests.strategies.agents import make_agent, observed
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW

@@ -7,7 +7,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from muster.web.opened_apps.headers import AppOrigin, from_app
-from tests.certificate import make_certificate
+from tests.servers.certificate import make_certificate
 from tests.unit.web.opened_apps.test_proxy import loop, open_app  # noqa: F401 - a fixture
 
 ORIGIN = AppOrigin("https://muster.example:8101", "127.0.0.1:8101", 8888)

@@ -20,8 +20,8 @@ from muster.web.opened_apps import door as app_door
 from muster.web.opened_apps.headers import AppOrigin, app_cookies, from_app
 from muster.web.opened_apps.server import AppAddresses, AppServer
 from muster.web.server import ServerOptions
-from tests.certificate import Certificate
 from tests.properties import cheap
+from tests.servers.certificate import Certificate
 from tests.strategies.sessions import make_session
 from tests.unit.web.opened_apps.upstream_app import ENDLESS_BYTES, Loop, Upstream, serving, way
 from tests.waiting import PATIENCE_S

@@ -12,7 +12,7 @@ from muster.core.agents.launch_record import LaunchRecord
 from muster.core.model.agent_sample import AgentSample, Amount
 from muster.core.model.session import Allocation, GpuShare
 from muster.core.model.token import Scope
-from tests.simulated_hosts import host_of
+from tests.simulated.hosts import host_of
 from tests.strategies.agents import make_agent, observed, reporting
 from tests.strategies.sessions import make_session, placed_on
 

@@ -14,10 +14,10 @@ from muster.core.model.token import Scope
 from muster.oidc_settings import CALLBACK
 from muster.web.app import make_app
 from muster.web.separation.client import brokered_service
-from tests.oidc_provider import CLIENT, SECRET, Person, approved, running_provider, signing_key
 from tests.security.clients.taken_over_server import brokered_server
+from tests.servers.oidc_provider import CLIENT, SECRET, Person, approved, running_provider, signing_key
+from tests.servers.web_server import free_port
 from tests.unit.web.conftest import ServedNode
-from tests.web_server import free_port
 
 PUBLIC = "http://127.0.0.1:8080"
 ADA, BOB, EVE = Person("ada", ("researchers",)), Person("bob", ("researchers", "operators")), Person("eve")

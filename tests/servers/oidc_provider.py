@@ -58,7 +58,7 @@ def running_provider(
     file.write_text(json.dumps(content))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.oidc_provider", file],
+        [sys.executable, "-m", "tests.servers.oidc_provider", file],
         cwd=directory,
         env=environment,
         stdout=subprocess.PIPE,

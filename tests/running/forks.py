@@ -1,4 +1,4 @@
-"""A pytest plugin that runs tests in forks of one process: `-p tests.forks --forks 3`.
+"""A pytest plugin that runs tests in forks of one process: `-p tests.running.forks --forks 3`.
 
 Libraries are loaded, tests collected and the scheduler compiled once for all workers. A worker of pytest-xdist does all
 of that for itself: 8 s of CPU each before its first test.

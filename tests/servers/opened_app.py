@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.control_node import ControlNode
-from tests.forked_cli import start_forked, wait_for
+from tests.running.forked_cli import start_forked, wait_for
 
 # A program that a shell started in the background ignores Ctrl-C, and so would its children.
 _OPEN = """

@@ -12,7 +12,7 @@ from muster.core.agents.agent import Agent
 from muster.core.images.names import familiar
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
-from tests.simulated_agents import Overlays, SimulatedAgent
+from tests.simulated.agents import Overlays, SimulatedAgent
 from tests.waiting import PATIENCE_S
 
 

@@ -36,7 +36,7 @@ _SPECS = ("POST /api/v1/sessions", "POST /api/v1/sessions/dry-run")
 _ACTIONS = ("terminate", "cancel", "hold", "release", "restart", "extend")
 # What JSON Schema cannot say: that two fields exclude each other, what a cursor, a point or a span of time is, or a
 # path within a folder, which characters can be printed, and that a spec's numbers may be written as texts.
-# `tests/fuzzing.py` is about specs.
+# `tests/hostile/fuzzing.py` is about specs.
 _OF_PATHS = (
     ("GET", "files"),
     ("DELETE", "files"),

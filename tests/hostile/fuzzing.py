@@ -16,9 +16,9 @@ from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.new_sessions import new_sessions
-from tests.hostile_tars import Trap, hostile_tar
-from tests.malformed import changed, paths
-from tests.simulated_hosts import report_of
+from tests.hostile.malformed import changed, paths
+from tests.hostile.tars import Trap, hostile_tar
+from tests.simulated.hosts import report_of
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import fake_key_pair

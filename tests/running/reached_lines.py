@@ -1,4 +1,4 @@
-"""A pytest plugin that says which lines of Muster the tests reach: `-p tests.reached_lines`.
+"""A pytest plugin that says which lines of Muster the tests reach: `-p tests.running.reached_lines`.
 
 Each statement marks its line in memory that all forks share, so a line counts whichever of them reaches it. The line of
 an `except` or a `case` counts when what is below it begins. Coverage's own tracer is called for each line of each
@@ -19,7 +19,7 @@ from types import CodeType
 import coverage
 import pytest
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _MARKS = "__reached_lines__"
 # numba compiles the bodies of these functions, and knows no memory that is shared.
 _COMPILED = {"part", "entry_point"}

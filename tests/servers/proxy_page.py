@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-PAGE = (Path(__file__).parents[1] / "docs" / "proxy.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "proxy.md").read_text()
 PROXY_OF_THE_PAGE = "http://proxy.example.org:3128"
 HOST = "packages.example.org"
 File = tuple[str, bytes]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import httpx
 
-from tests.certificate import Certificate
 from tests.control_node import ControlNode
 from tests.done import Done
-from tests.forked_cli import ForkedMuster, run_forked
+from tests.running.forked_cli import ForkedMuster, run_forked
+from tests.servers.certificate import Certificate
 
 
 @dataclass

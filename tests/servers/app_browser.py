@@ -10,8 +10,8 @@ import httpx
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from tests.servers.web_server import Server
 from tests.waiting import PATIENCE_S, eventually
-from tests.web_server import Server
 
 
 class SignedIn(httpx.Client):

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from tests.forked_cli import start_forked, wait_for
+from tests.running.forked_cli import start_forked, wait_for
 
 _PROGRAM = """#!{python} -IS
 import json, os, socket, sys

@@ -20,9 +20,9 @@ from muster.core.model.session import Session, SessionState
 from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
-from tests.simulated_agents import Container, SimulatedAgent
-from tests.simulated_gateway import SimulatedGateway
-from tests.simulated_hosts import host_of
+from tests.simulated.agents import Container, SimulatedAgent
+from tests.simulated.gateway import SimulatedGateway
+from tests.simulated.hosts import host_of
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW, fake_key_pair
 
