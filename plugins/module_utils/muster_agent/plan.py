@@ -199,10 +199,10 @@ def _overlays(manifest: Manifest, observed: Observed) -> tuple[list[Overlay], li
         return [], []
     present = [seen for seen in observed.networks if seen.driver == OVERLAY]
     names = {seen.name for seen in present}
-    wanted = {overlay.name for overlay in manifest.overlays}
+    desired = {overlay.name for overlay in manifest.overlays}
     # An overlay newer than this manifest was made by another keeper, whose manifest is newer too.
     discarded = [
-        seen for seen in present if seen.name not in wanted and int(seen.generation or 0) <= manifest.generation
+        seen for seen in present if seen.name not in desired and int(seen.generation or 0) <= manifest.generation
     ]
     return [overlay for overlay in manifest.overlays if overlay.name not in names], discarded
 

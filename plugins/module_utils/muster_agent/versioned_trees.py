@@ -20,7 +20,7 @@ _LONGEST_BUILD_S = 86400
 
 
 class TreeError(Exception):
-    """A tree cannot come to where it is wanted."""
+    """A tree cannot come to where it is to be."""
 
 
 def new_tree(path: Path, fill: Callable[[Path], Path]) -> Path:

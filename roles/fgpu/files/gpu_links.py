@@ -27,20 +27,20 @@ def links(proc: Path, dev: Path) -> dict[str, str]:
         words = line.split()
         if len(words) == 2 and words[0].isdigit():
             majors.setdefault(words[1], int(words[0]))
-    wanted: dict[str, str] = {}
+    desired: dict[str, str] = {}
     frontend = majors.get("nvidia-frontend", majors.get("nvidia"))
     if frontend is not None:
         texts = [file.read_text("ascii", "replace") for file in (proc / "driver/nvidia/gpus").glob("*/information")]
         gpus = {int(found[1]): f"nvidia{found[1]}" for found in map(_MINOR.search, texts) if found}
-        wanted.update({f"{frontend}:{minor}": name for minor, name in {**gpus, **_CONTROL}.items()})
+        desired.update({f"{frontend}:{minor}": name for minor, name in {**gpus, **_CONTROL}.items()})
     if "nvidia-uvm" in majors:
-        wanted.update({f"{majors['nvidia-uvm']}:{minor}": name for minor, name in _UVM.items()})
+        desired.update({f"{majors['nvidia-uvm']}:{minor}": name for minor, name in _UVM.items()})
     if "nvidia-caps" in majors:
         for path in (dev / "nvidia-caps").glob("nvidia-cap*"):
             found = _CAPABILITY.fullmatch(path.name)
             if found:
-                wanted[f"{majors['nvidia-caps']}:{found[1]}"] = f"nvidia-caps/{path.name}"
-    return wanted
+                desired[f"{majors['nvidia-caps']}:{found[1]}"] = f"nvidia-caps/{path.name}"
+    return desired
 
 
 def main() -> None:

@@ -201,11 +201,11 @@ class Gpu:
             if status == INSUFFICIENT_SIZE or count.value:
                 raise GeometryError(f"{self.name}: processes use it; end them (`nvidia-smi` lists them)")
 
-    def arrange(self, wanted: list[str] | None) -> None:
-        if wanted is not None and self.modes() == (0, 0):
+    def arrange(self, desired: list[str] | None) -> None:
+        if desired is not None and self.modes() == (0, 0):
             self.set_mode(1)
         # Before anything is destroyed.
-        places = None if wanted is None else self.places(wanted)
+        places = None if desired is None else self.places(desired)
         if (self.modes() or (0, 0))[0] == 1:
             for one in self.instances():
                 self.destroy(one)
@@ -235,18 +235,18 @@ class Gpu:
         except GeometryError as error:
             raise GeometryError(f"{self.name}: {error}") from None
 
-    def places(self, wanted: list[str]) -> list[tuple[Profile, Placement]]:
+    def places(self, desired: list[str]) -> list[tuple[Profile, Placement]]:
         """Return each instance's profile and place. Raises GeometryError if the GPU cannot have them."""
         offered = self.profiles()
         offer = ", ".join(f"{one.most} of {one.name}" for one in sorted(offered.values(), key=lambda one: one.slices))
-        for name in wanted:
+        for name in desired:
             if name not in offered:
                 raise GeometryError(f"{self.name}: fgpu_mig_profiles: {name} is no profile of it; it offers {offer}")
         # The largest come first, since they have the fewest places.
-        ordered = sorted((offered[name] for name in wanted), key=lambda one: -one.slices)
+        ordered = sorted((offered[name] for name in desired), key=lambda one: -one.slices)
         packed = pack([(one, self.placements(one)) for one in ordered])
         if packed is None:
-            together = ", ".join(wanted)
+            together = ", ".join(desired)
             raise GeometryError(f"{self.name}: fgpu_mig_profiles: it cannot hold {together} at once; it offers {offer}")
         return packed
 
@@ -258,11 +258,11 @@ class Gpu:
         return list(found)
 
 
-def pack(wanted: list[tuple[Profile, list[Placement]]]) -> list[tuple[Profile, Placement]] | None:
+def pack(desired: list[tuple[Profile, list[Placement]]]) -> list[tuple[Profile, Placement]] | None:
     """Return a place for each profile so that none overlap; None if there is no such arrangement."""
-    if not wanted:
+    if not desired:
         return []
-    (profile, places), others = wanted[0], wanted[1:]
+    (profile, places), others = desired[0], desired[1:]
     for place in places:
         free = [(one, [other for other in its_places if is_apart(other, place)]) for one, its_places in others]
         packed = pack(free)
@@ -288,11 +288,11 @@ def profiles_for(model: str, given: list[str] | dict[str, list[str]]) -> list[st
     return given.get(max(named, key=len, default="default"), [])
 
 
-def wanted_geometries(
+def desired_geometries(
     gpus: list[Gpu], given: list[str] | dict[str, list[str]], found: dict[str, list[str] | None]
 ) -> dict[str, list[str] | None]:
     """Return geometries by UUID. A GPU without profiles stays as it is, or gets its original geometry back."""
-    wanted: dict[str, list[str] | None] = {}
+    desired: dict[str, list[str] | None] = {}
     for gpu in gpus:
         profiles = profiles_for(gpu.model, given)
         if profiles and gpu.modes() is None:
@@ -300,22 +300,22 @@ def wanted_geometries(
                 f"{gpu.name} has no MIG; leave its model out of fgpu_mig_profiles, or choose another fgpu_provider"
             )
         if profiles:
-            wanted[gpu.uuid] = sorted(profiles)
+            desired[gpu.uuid] = sorted(profiles)
         elif gpu.uuid in found:
-            wanted[gpu.uuid] = found[gpu.uuid]
-    if not any(wanted.get(gpu.uuid, gpu.geometry()) for gpu in gpus):
+            desired[gpu.uuid] = found[gpu.uuid]
+    if not any(desired.get(gpu.uuid, gpu.geometry()) for gpu in gpus):
         raise GeometryError(
             "fgpu_provider is mig, but no GPU is divided, and fgpu_mig_profiles names no profiles for "
             + ", ".join(sorted({gpu.model for gpu in gpus}))
         )
-    return wanted
+    return desired
 
 
-def change(gpu: Gpu, wanted: list[str] | None) -> None:
-    """Give a GPU the geometry `wanted`. On a failure, restore the former one and raise GeometryError."""
+def change(gpu: Gpu, desired: list[str] | None) -> None:
+    """Give a GPU the geometry `desired`. On a failure, restore the former one and raise GeometryError."""
     before = gpu.geometry()
     try:
-        gpu.arrange(wanted)
+        gpu.arrange(desired)
     except GeometryError:
         if gpu.geometry() != before and (gpu.modes() or (0, 0))[0] == (gpu.modes() or (0, 0))[1]:
             gpu.arrange(before and [name for name in before if "(" not in name])
@@ -334,29 +334,29 @@ def write(file: Path, geometries: dict[str, list[str] | None]) -> None:
 
 
 def run(command: str, directory: Path) -> dict[str, object]:
-    found_file, wanted_file = directory / "found.json", directory / "wanted.json"
+    found_file, desired_file = directory / "found.json", directory / "wanted.json"
     given = {} if command == "boot" else json.load(sys.stdin)
     gpus, found = gpus_of_host(), read(found_file)
     if command == "boot":
-        wanted = read(wanted_file)
+        desired = read(desired_file)
     elif command in {"restore", "plan-restore"}:
-        wanted = found
+        desired = found
     else:
-        wanted = wanted_geometries(gpus, given["profiles"], found)
+        desired = desired_geometries(gpus, given["profiles"], found)
     before = {gpu.uuid: gpu.geometry() for gpu in gpus}
-    changing = [gpu for gpu in gpus if gpu.uuid in wanted and before[gpu.uuid] != wanted[gpu.uuid]]
+    changing = [gpu for gpu in gpus if gpu.uuid in desired and before[gpu.uuid] != desired[gpu.uuid]]
     for gpu in changing:
         gpu.refuse_if_used(set(given.get("busy", [])))
     if not command.startswith("plan"):
         if command == "apply":
             write(found_file, {**{gpu.uuid: before[gpu.uuid] for gpu in changing}, **found})
         for gpu in changing:
-            change(gpu, wanted[gpu.uuid])
+            change(gpu, desired[gpu.uuid])
         if command == "apply":
-            write(wanted_file, wanted)
+            write(desired_file, desired)
     return {
         "changed": bool(changing),
-        "gpus": [{"gpu": gpu.name, "was": before[gpu.uuid], "is": wanted[gpu.uuid]} for gpu in changing],
+        "gpus": [{"gpu": gpu.name, "was": before[gpu.uuid], "is": desired[gpu.uuid]} for gpu in changing],
     }
 
 

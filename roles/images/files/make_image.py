@@ -45,8 +45,8 @@ def sources(suite: str) -> list[str]:
         origin, uri, codename, component = target.split("|")
         if origin in KEYRINGS and re.match(r"(https?|file):", uri):
             own.append((origin, uri, codename, component))
-    wanted = (suite, suite + "-updates", suite + "-security")
-    chosen = [entry for entry in own if entry[2] in wanted]
+    desired = (suite, suite + "-updates", suite + "-security")
+    chosen = [entry for entry in own if entry[2] in desired]
     if not chosen and own:
         # Another release than the host's: the same mirror has it.
         chosen = [(own[0][0], own[0][1], suite, "main")]

@@ -96,14 +96,14 @@ def candidates() -> dict[str, dict[str, str]]:
 def packages_with_libraries() -> dict[str, str]:
     """Return the versions by package name, for the programs and the libraries that they need."""
     offered = candidates()
-    chosen, wanted = {}, PROGRAMS + TOOLS
-    while wanted:
-        name = wanted.pop()
+    chosen, desired = {}, PROGRAMS + TOOLS
+    while desired:
+        name = desired.pop()
         if name in offered and name not in chosen:
             chosen[name] = offered[name]["Version"]
             # The tools run on the host, with its libraries. Only programs in the tree need libraries in the tree.
             if name not in TOOLS:
-                wanted += [dependency for dependency in dependency_names(offered[name]) if LIBRARY.match(dependency)]
+                desired += [dependency for dependency in dependency_names(offered[name]) if LIBRARY.match(dependency)]
     return chosen
 
 
@@ -201,19 +201,19 @@ def copy_binaries(root: Path, tree: Path) -> list[Path]:
 def copy_libraries(patchelf: str, root: Path, tree: Path, binaries: list[Path]) -> list[Path]:
     """Copy every library that the binaries need, and what those need, the loader included."""
     available = shared_libraries(root)
-    wanted = [name for name in NAME_SERVICE if name in available]
+    desired = [name for name in NAME_SERVICE if name in available]
     for binary in binaries:
-        wanted += needed_by(patchelf, binary)
+        desired += needed_by(patchelf, binary)
     copies: dict[str, Path] = {}
-    while wanted:
-        name = wanted.pop()
+    while desired:
+        name = desired.pop()
         if name in copies:
             continue
         if name not in available:
             raise RuntimeBuildError(f"no package holds {name}, which the bundle needs")
         copies[name] = Path(shutil.copy(str(available[name]), str(tree / "lib" / name)))
         copies[name].chmod(0o755 if LOADER.match(name) else 0o644)
-        wanted += needed_by(patchelf, copies[name])
+        desired += needed_by(patchelf, copies[name])
     return list(copies.values())
 
 

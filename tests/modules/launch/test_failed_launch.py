@@ -130,7 +130,7 @@ def test_cpus_that_the_host_has_no_longer(cluster):
         "cpuset": f"0-{count}",
     }
     error, permanent = _failed(cluster, session(resources=resources))
-    assert error.startswith(f"main1: CPUs 0-{count} are wanted, and the engine of this agent has 0")
+    assert error.startswith(f"main1: CPUs 0-{count} are requested, and the engine of this agent has 0")
     assert not permanent
 
 

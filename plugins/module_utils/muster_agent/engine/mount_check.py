@@ -21,14 +21,14 @@ class Identity(NamedTuple):
     inode: int
 
 
-def are_mounted(wanted: Iterable[Identity], pid: int) -> bool:
+def are_mounted(desired: Iterable[Identity], pid: int) -> bool:
     """Return whether a process has a mount of each, as often as it is named; also True if the process has ended."""
     try:
         mounts = Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape")
         found = Counter(_mounted(pid, line.split()[4]) for line in mounts.splitlines())
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return all(found[identity] >= times for identity, times in Counter(wanted).items())
+    return all(found[identity] >= times for identity, times in Counter(desired).items())
 
 
 def _mounted(pid: int, mount_point: str) -> Identity | None:

@@ -25,10 +25,10 @@ _MINOR = re.compile(r"^Device Minor:\s*(\d+)$", re.MULTILINE)
 def nodes_of(uuids: Iterable[str], proc: Path = _PROC, dev: Path = _DEV) -> list[str]:
     """Return the nodes that a container with these GPUs needs; none where one of them is no whole GPU of this host."""
     minors = _minors(proc)
-    wanted = [minors.get(uuid) for uuid in uuids]
-    if not wanted or None in wanted:
+    desired = [minors.get(uuid) for uuid in uuids]
+    if not desired or None in desired:
         return []
-    paths = [dev / f"nvidia{minor}" for minor in sorted(minor for minor in wanted if minor is not None)]
+    paths = [dev / f"nvidia{minor}" for minor in sorted(minor for minor in desired if minor is not None)]
     return [str(path) for path in (*paths, *(dev / name for name in _OF_ALL)) if path.exists()]
 
 

@@ -100,8 +100,8 @@ def _limit(nvml: Nvml, share: Share, troubles: list[str], *, change: bool) -> in
     limit = _read(nvml, gpu, group)
     if change and limit != share.mem_bytes:
         # No soft limit: the driver would reserve that in the groups above too, and keep it there after the container.
-        wanted = _Limits(group, 0, share.mem_bytes, 0)
-        status = nvml.status(_SET, gpu, ctypes.byref(wanted))
+        desired = _Limits(group, 0, share.mem_bytes, 0)
+        status = nvml.status(_SET, gpu, ctypes.byref(desired))
         if status != 0:
             troubles.append(f"the driver refuses a memory limit on {share.uuid}: {nvml.reason(status)}")
         limit = _read(nvml, gpu, group)

@@ -40,12 +40,12 @@ class Sent(NamedTuple):
 
 
 class DueSignal(NamedTuple):
-    """The signal, by number, that a running kernel's command shall have got `wanted` times; it had `before`."""
+    """The signal, by number, that a running kernel's command shall have got `desired` times; it had `before`."""
 
     seen: SeenContainer
     number: int
     before: int
-    wanted: int
+    desired: int
 
     @property
     def before_text(self) -> str:
@@ -75,7 +75,7 @@ def forget_signals(directory: Path) -> None:
 def due_signals(manifest: Manifest, containers: Collection[SeenContainer]) -> list[DueSignal]:
     """Return the signals that commands of running kernels have not got yet."""
     paths = ClusterPaths(manifest.cluster)
-    wanted = {
+    desired = {
         (session.id, session.generation, name): session.signal
         for session in manifest.sessions
         if session.desired == KEEP and session.signal
@@ -83,7 +83,7 @@ def due_signals(manifest: Manifest, containers: Collection[SeenContainer]) -> li
     }
     due = []
     for seen in containers:
-        entry = wanted.get((seen.session_id, seen.generation, seen.kernel_name))
+        entry = desired.get((seen.session_id, seen.generation, seen.kernel_name))
         if entry is None or seen.state != "running":
             continue
         before = read_sent(paths.kernel_keys(seen.session_id, seen.kernel_name)).times
@@ -94,7 +94,7 @@ def due_signals(manifest: Manifest, containers: Collection[SeenContainer]) -> li
 
 def add_differences(differences: Differences, due: Collection[DueSignal]) -> None:
     for one in due:
-        differences.add(SIGNALS, one.seen.name, one.before_text, str(one.wanted))
+        differences.add(SIGNALS, one.seen.name, one.before_text, str(one.desired))
 
 
 def deliver(engine: EngineApi, cluster: str, due: DueSignal) -> None:
@@ -105,10 +105,10 @@ def deliver(engine: EngineApi, cluster: str, due: DueSignal) -> None:
     first_pid = engine.container(due.seen.id)["State"]["Pid"]
     partial = directory / f"{_FILE}.new"
     # What could fail for lack of room comes before the signal.
-    partial.write_text(f"{due.wanted} {0:9}\n", "ascii")
+    partial.write_text(f"{due.desired} {0:9}\n", "ascii")
     receivers = _send(first_pid, due.number)
     with partial.open("r+", encoding="ascii") as file:
-        file.write(f"{due.wanted} {receivers:9}\n")
+        file.write(f"{due.desired} {receivers:9}\n")
     partial.replace(directory / _FILE)
 
 

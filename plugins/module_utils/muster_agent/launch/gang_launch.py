@@ -318,9 +318,9 @@ def _check_gpu_sources(kernel: Kernel) -> None:
 
 
 def _cpus_message(kernel: Kernel, available: str) -> str:
-    wanted = kernel.spec["resources"]["cpuset"]
+    desired = kernel.spec["resources"]["cpuset"]
     return (
-        f"{kernel.name}: CPUs {wanted} are wanted, and the engine of this agent has {available}:"
+        f"{kernel.name}: CPUs {desired} are requested, and the engine of this agent has {available}:"
         " the others are offline or kept from it"
     )
 

@@ -33,7 +33,7 @@ class Notice(NamedTuple):
 
     seen: SeenContainer
     before: str
-    wanted: str
+    desired: str
 
 
 def read_notice(directory: Path) -> str:
@@ -52,33 +52,33 @@ def forget_notice(directory: Path) -> None:
 def due_notices(manifest: Manifest, containers: Collection[SeenContainer]) -> list[Notice]:
     """Return those of running kernels of sessions to be kept that are not as the manifest says."""
     paths = ClusterPaths(manifest.cluster)
-    wanted = {session.id: session.notice for session in manifest.sessions if session.desired == KEEP}
-    running = [seen for seen in containers if seen.session_id in wanted and seen.state == "running"]
+    desired = {session.id: session.notice for session in manifest.sessions if session.desired == KEEP}
+    running = [seen for seen in containers if seen.session_id in desired and seen.state == "running"]
     notices = [
-        Notice(seen, read_notice(paths.kernel_keys(seen.session_id, seen.kernel_name)), wanted[seen.session_id])
+        Notice(seen, read_notice(paths.kernel_keys(seen.session_id, seen.kernel_name)), desired[seen.session_id])
         for seen in running
     ]
-    return [notice for notice in notices if notice.before != notice.wanted]
+    return [notice for notice in notices if notice.before != notice.desired]
 
 
 def add_differences(differences: Differences, notices: Collection[Notice]) -> None:
     for notice in notices:
-        differences.add(NOTICES, notice.seen.name, notice.before or ABSENT, notice.wanted or ABSENT)
+        differences.add(NOTICES, notice.seen.name, notice.before or ABSENT, notice.desired or ABSENT)
 
 
 def deliver(engine: EngineApi, cluster: str, notice: Notice) -> None:
     directory = ClusterPaths(cluster).kernel_keys(notice.seen.session_id, notice.seen.kernel_name)
     if not directory.is_dir():
         return
-    if not notice.wanted:
+    if not notice.desired:
         forget_notice(directory)
         return
     partial = directory / f"{_FILE}.new"
-    partial.write_text(notice.wanted, "utf-8")
+    partial.write_text(notice.desired, "utf-8")
     partial.chmod(0o644)
     partial.replace(directory / _FILE)
     with suppress(EngineError):  # removed since: nobody reads it
-        _say_on_terminals(engine.container(notice.seen.id)["State"]["Pid"], notice.wanted)
+        _say_on_terminals(engine.container(notice.seen.id)["State"]["Pid"], notice.desired)
 
 
 def _say_on_terminals(pid: int, text: str, proc: Path = _PROC) -> None:
