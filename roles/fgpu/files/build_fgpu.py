@@ -19,10 +19,11 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
+from muster_agent.gpus.nvml_library import Nvml, NvmlError
+from muster_agent.gpus.nvml_processes import processes_on
 from muster_agent.versioned_trees import new_tree
 
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-MOST_PROCESSES = 1024
 
 
 class FgpuBuildError(Exception):
@@ -37,17 +38,6 @@ class SymbolInfo(ctypes.Structure):
         ("base", ctypes.c_void_p),
         ("name", ctypes.c_char_p),
         ("address", ctypes.c_void_p),
-    )
-
-
-class ProcessUse(ctypes.Structure):
-    """NVML's structure of a process that uses a GPU."""
-
-    _fields_ = (
-        ("pid", ctypes.c_uint),
-        ("used_bytes", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
     )
 
 
@@ -108,11 +98,15 @@ def context_costs(driver: Path) -> dict[str, int]:
 
     Left out are GPUs that give this process no context, and all GPUs of a driver that does not count by process.
     """
-    cuda, nvml = (ctypes.CDLL(str(driver / f"real-{name}")) for name in LIBRARIES)
+    of_cuda, of_nvml = (str(driver / f"real-{name}") for name in LIBRARIES)
+    cuda, count = ctypes.CDLL(of_cuda), ctypes.c_int()
     costs: dict[str, int] = {}
-    count = ctypes.c_int()
-    if nvml.nvmlInit_v2() or cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
-        return costs
+    try:
+        nvml = Nvml(of_nvml)
+    except NvmlError:
+        return {}
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return {}
     for ordinal in range(count.value):
         device, context, uuid = ctypes.c_int(), ctypes.c_void_p(), (ctypes.c_ubyte * 16)()
         if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or cuda.cuDeviceGetUuid(uuid, device):
@@ -126,16 +120,13 @@ def context_costs(driver: Path) -> dict[str, int]:
     return costs
 
 
-def own_use(nvml: ctypes.CDLL, uuid: str) -> int | None:
+def own_use(nvml: Nvml, uuid: str) -> int | None:
     """Return the GPU's memory that this process has; None if the driver does not say."""
-    device, count, uses = ctypes.c_void_p(), ctypes.c_uint(MOST_PROCESSES), (ProcessUse * MOST_PROCESSES)()
-    if nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device)):
+    try:
+        listed = processes_on(nvml, nvml.handle("nvmlDeviceGetHandleByUUID", uuid.encode()))
+    except NvmlError:
         return None
-    if nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), uses):
-        return None
-    # NVML gives -1 where it does not know the memory of a process.
-    own = [use.used_bytes for use in uses[: count.value] if use.pid == os.getpid() and use.used_bytes < 1 << 63]
-    return own[0] if own else None
+    return next((used for pid, used in listed or () if pid == os.getpid()), None)
 
 
 def build(path: Path, driver: Path, version: str, sources: dict[str, str]) -> Path:

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..report import numa
 from . import nvml_use, xids
 from .nvml_health import driver_health, unknown_health, xid_entries
-from .nvml_library import INSUFFICIENT_SIZE, NO_FUNCTION, NOT_FOUND, NOT_SUPPORTED, Nvml, NvmlError
+from .nvml_library import NO_FUNCTION, NOT_FOUND, NOT_SUPPORTED, Nvml, NvmlError
+from .nvml_processes import processes_on
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _MIG_ENABLED = 1
-_NOT_AVAILABLE = (1 << 64) - 1
-_FIRST_PROCESSES = 64
-# The clients of an MPS server are listed apart from the others. Both structures are the same since version 2.
-_PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
-_PROCESS_LIST_VERSIONS = ("_v3", "_v2")
 # A profile's name tells its memory in eighths of the GPU's, in whole GB.
 _EIGHTHS = 8
 _GIB = 1 << 30
@@ -37,15 +33,6 @@ class _PciInfo(ctypes.Structure):
         ("pciDeviceId", ctypes.c_uint),
         ("pciSubSystemId", ctypes.c_uint),
         ("busId", ctypes.c_char * 32),
-    )
-
-
-class _Process(ctypes.Structure):
-    _fields_ = (
-        ("pid", ctypes.c_uint),
-        ("usedGpuMemory", ctypes.c_ulonglong),
-        ("gpuInstanceId", ctypes.c_uint),
-        ("computeInstanceId", ctypes.c_uint),
     )
 
 
@@ -141,7 +128,7 @@ def _read_gpu(nvml: Nvml, index: int, sysfs: Path, answers: Answers, health: dic
         answers.gpus.append(entry)
         answers.utilisation[entry["uuid"]] = nvml_use.process_percents(nvml.library, device)
         try:
-            answers.processes[entry["uuid"]] = _processes(nvml, device)
+            answers.processes[entry["uuid"]] = processes_on(nvml, device)
         except NvmlError as error:
             answers.troubles.append(f"what runs on GPU {index} is not known: {error}")
 
@@ -210,33 +197,3 @@ def _profile(attributes: _Attributes, gpu_mem_bytes: int) -> str:
     if attributes.computeInstanceSliceCount != attributes.gpuInstanceSliceCount:
         name = f"{attributes.computeInstanceSliceCount}c.{name}"
     return name
-
-
-def _processes(nvml: Nvml, device: ctypes.c_void_p) -> list[tuple[int, int | None]] | None:
-    lists = [found for function in _PROCESS_LISTS if (found := _process_list(nvml, function, device)) is not None]
-    if not lists:
-        return None
-    # An old driver may name a process in both lists.
-    by_pid = {process.pid: process.usedGpuMemory for processes in lists for process in processes}
-    return [(pid, None if used == _NOT_AVAILABLE else used) for pid, used in sorted(by_pid.items())]
-
-
-def _process_list(nvml: Nvml, function: str, device: ctypes.c_void_p) -> list[_Process] | None:
-    """Return the processes on a device, or None where the driver cannot list them."""
-    names = (function + version for version in _PROCESS_LIST_VERSIONS)
-    name = next((name for name in names if hasattr(nvml.library, name)), None)
-    if name is None:
-        return None
-    room = _FIRST_PROCESSES
-    while True:
-        count, entries = ctypes.c_uint(room), (_Process * room)()
-        try:
-            nvml.call(name, device, ctypes.byref(count), entries)
-        except NvmlError as error:
-            if error.status == NOT_SUPPORTED:
-                return None
-            if error.status != INSUFFICIENT_SIZE:
-                raise
-            room = 2 * max(room, count.value)
-        else:
-            return list(entries[: count.value])

@@ -27,8 +27,8 @@ class NvmlError(Exception):
 class Nvml:
     """The initialised library. Raises OSError where there is none, and NvmlError where it does not answer."""
 
-    def __init__(self) -> None:
-        self.library = ctypes.CDLL(NAME)
+    def __init__(self, library: str = NAME) -> None:
+        self.library = ctypes.CDLL(library)
         self.library.nvmlErrorString.restype = ctypes.c_char_p
         self.call("nvmlInit_v2")
 
