@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.contract.manifest import Manifest
 from muster.core.agents.agent import Agent
-from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
+from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.conclusions import conclude
 from muster.core.lifecycle.facts import Fact, VisitOver
 from muster.core.lifecycle.interpretation import Interpretation, interpret
-from muster.core.lifecycle.last_words import Spools, gone_with_usage, unfetched_spools
+from muster.core.lifecycle.last_words import gone_with_usage, unfetched_spools
 from muster.core.lifecycle.launch_usage import LaunchUsage
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event
@@ -28,8 +27,8 @@ from muster.core.scheduling.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import MusterError, SettingsError
 from muster.core.values.garbage import without_garbage_collection
-from muster.service.identity.owner_uids import with_uids
 from muster.service.queue.agent_sampling import AgentSampling
+from muster.service.queue.manifests import LastWords, ManifestWriter
 from muster.service.queue.pulls import PullImage, PullRunner
 from muster.service.queue.usage_sampling import UsageSampling
 from muster.service.queue.visits import Gateway, Start, VisitRunner
@@ -105,6 +104,7 @@ class QueueWorker:
         self._shell = shell
         self._visits = VisitRunner(shell.gateway, shell.start, send)
         self._pulls = PullRunner(shell.pull_image, shell.start, send)
+        self._writer = ManifestWriter(shell.store, shell.launch_policy, shell.render)
         self._memory = PassMemory()
         self._saved: Waits | None = None
         self._sampling = AgentSampling(shell.store)
@@ -204,76 +204,16 @@ class QueueWorker:
         if visit.launches:
             boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}
             keys, snapshot = self._launch(visit.launches, generation, snapshot.now, boot_ids)
-        spools = unfetched_spools(visit.agents, snapshot, self.ledger.fetched)
-        unfetched = self._unfetched(spools)
+        last_words = LastWords(self._shell.store, unfetched_spools(visit.agents, snapshot, self.ledger.fetched))
         try:
-            manifests = self._manifests(visit, snapshot, keys, generation, spools, unfetched)
+            manifests = self._writer.manifests(visit, snapshot, keys, generation, last_words)
         except Exception:  # noqa: BLE001 - whatever it is, one session's spec must not cost the others their visit
-            keys, snapshot = self._without_unwritable(visit, snapshot, keys, generation)
-            manifests = self._manifests(visit, snapshot, keys, generation, spools, unfetched)
+            failures = self._writer.failures(visit, snapshot, keys, generation)
+            self._apply(list(failures.values()))
+            keys, snapshot = {key: pair for key, pair in keys.items() if key not in failures}, self._read()
+            manifests = self._writer.manifests(visit, snapshot, keys, generation, last_words)
         self.ledger = self.ledger.with_steps(visit.visit, snapshot.placed)
         self._visits.converge(visit.visit, manifests)
-
-    def _manifests(
-        self,
-        visit: Convergence,
-        snapshot: Snapshot,
-        keys: Mapping[str, KeyPair],
-        generation: int,
-        spools: Mapping[str, Spools],
-        unfetched: Mapping[str, Sequence[Session]],
-    ) -> dict[str, Manifest]:
-        launched = [session for session in snapshot.placed if session.id in keys]
-        owners = {session.owner for session in launched}
-        owners |= {folder.owner for session in launched for folder in session.folders}
-        policy = with_uids(self._shell.launch_policy, self._shell.store, owners)
-        return {
-            agent.id: manifest(
-                agent,
-                (*snapshot.placed, *unfetched.get(agent.id, ())),
-                keys,
-                generation,
-                policy,
-                self._shell.render,
-                keeps_overlays=visit.overlay_keeper == agent.id,
-                encrypting=[agent.id for agent in snapshot.agents if agent.report.swarm.encrypts],
-                kept_spools=spools[agent.id].to_leave,
-            )
-            for agent in visit.agents
-        }
-
-    def _without_unwritable(
-        self, visit: Convergence, snapshot: Snapshot, keys: Mapping[str, KeyPair], generation: int
-    ) -> tuple[dict[str, KeyPair], Snapshot]:
-        """Fail each launch of which no manifest can be written; return the others' keys, and what is recorded."""
-        failures = {}
-        nothing = {agent.id: Spools() for agent in visit.agents}
-        for session in snapshot.placed:
-            if session.id in keys:
-                alone = replace(snapshot, sessions=(session,))
-                try:
-                    self._manifests(visit, alone, keys, generation, nothing, {})
-                except Exception as error:
-                    log.exception("no manifest can be written for session %s", session.id)
-                    reason = f"its manifest cannot be written ({type(error).__name__}); the daemon's log says why"
-                    failures[session.id] = transitions.launch_failed(session, reason, snapshot.now, permanent=True)
-        self._apply(list(failures.values()))
-        return {key: pair for key, pair in keys.items() if key not in failures}, self._read()
-
-    def _unfetched(self, spools: Mapping[str, Spools]) -> dict[str, list[Session]]:
-        """Read, by agent id, the sessions that have ended while the agent was away, and whose last words it keeps."""
-        ids = sorted({id_ for found in spools.values() for id_ in found.to_fetch})
-        ended = self._shell.store.get(ids) if ids else {}
-        return {
-            agent_id: [ended[id_] for id_ in found.to_fetch if id_ in ended and self._lacks_a_log(ended[id_], agent_id)]
-            for agent_id, found in spools.items()
-        }
-
-    def _lacks_a_log(self, session: Session, agent_id: str) -> bool:
-        """Return whether the session has ended without the log of a kernel on this agent."""
-        here = [k for k in session.kernels if k.allocation and k.allocation.agent_id == agent_id]
-        ended = session.state is SessionState.TERMINATED
-        return ended and any(self._shell.store.log(session.id, kernel.name) is None for kernel in here)
 
     def _launch(
         self, sessions: Sequence[Session], generation: int, now: float, boot_ids: Mapping[str, str | None]
