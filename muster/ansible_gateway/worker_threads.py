@@ -6,6 +6,7 @@ Of Ansible's worker it keeps the parts that need no process of their own (`ansib
 """
 
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,9 @@ from ansible.plugins.loader import Jinja2Loader, PluginLoader
 from muster.ansible_gateway.bounded_programs import bounded_time
 
 _FAILED = 1
+_LONGEST_SLEEP_S = 0.01
 _RUNNING: ContextVar["WorkerThread"] = ContextVar("worker")
+_ENDED = threading.Event()
 _LOADING = threading.RLock()
 # The methods by which plugins are found and loaded; all others of a loader go by these.
 _LOADS = ("get_with_context", "find_plugin_with_context", "all")
@@ -35,6 +38,7 @@ _LOADS = ("get_with_context", "find_plugin_with_context", "all")
 def run_tasks_in_threads() -> None:
     """Let the playbook of this process run its tasks in threads."""
     strategy.WorkerProcess = WorkerThread
+    strategy.time = _SleepUntilAWorkerEnds()
     # A loader shows others what it has found or loaded by half.
     for loader in (PluginLoader, Jinja2Loader):
         for name in _LOADS:
@@ -84,6 +88,8 @@ class WorkerThread:
         except BaseException:  # noqa: BLE001 - the strategy finds a worker that has failed
             traceback.print_exc()
             self.exitcode = _FAILED
+        finally:
+            _ENDED.set()
 
     def _executed(self) -> dict[str, Any]:
         given = self._given
@@ -109,6 +115,7 @@ class WorkerThread:
         self._results.send_task_result(
             _RawTaskResult(host=self._host, task=self._task, return_data=result, task_fields=fields)
         )
+        _ENDED.set()
 
     def tell_late(self, timeout: int) -> None:
         """Report that the task has not ended in time, in the words of Ansible."""
@@ -116,6 +123,21 @@ class WorkerThread:
         error.__cause__ = TaskTimeoutError(timeout)
         result = _error_utils.result_dict_from_exception(error, accept_result_contribution=True)
         self._tell({"changed": False, **result})
+
+
+class _SleepUntilAWorkerEnds:
+    """The module `time` for Ansible's strategies, whose sleep ends when a worker does.
+
+    While all workers are busy, Ansible looks for a free one ten thousand times a second: a fifth of what hundreds of
+    agents cost. It also finds a result as it comes, and not with the next look.
+    """
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a module has
+        return getattr(time, name)
+
+    def sleep(self, seconds: float) -> None:
+        _ENDED.wait(max(seconds, _LONGEST_SLEEP_S))
+        _ENDED.clear()
 
 
 @contextmanager
