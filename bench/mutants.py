@@ -115,8 +115,8 @@ NAMED = [
     (
         "a capture by the oldest function is noted as another stream's",
         "cuda_capture.c",
-        "    BEGIN(stream, false, REAL(cuStreamBeginCapture)(stream));\n",
-        "    BEGIN(stream, true, REAL(cuStreamBeginCapture)(stream));\n",
+        "    BEGIN(stream, REAL(cuStreamBeginCapture)(stream));\n",
+        "    BEGIN(CU_STREAM_PER_THREAD, REAL(cuStreamBeginCapture)(stream));\n",
     ),
     (
         "a graph that is refused stays charged on another GPU",

@@ -73,7 +73,7 @@ static nvmlReturn_t own_processes(int gpu, struct own *own)
 
 static bool is_own(const struct own *own, unsigned pid)
 {
-    for (unsigned i = 0; i < own->count; i++)
+    for (unsigned i = own->count; i-- > 0;)
         if (own->processes[i].pid == (int32_t)pid)
             return true;
     return false;

@@ -179,7 +179,7 @@ unsigned shares_export_named(uint64_t name, int gpu, uint64_t bytes)
     unsigned number = 0;
     struct table *table = usage_lock(&mine);
     if (table == NULL)
-        return 0;
+        return number;
     struct share *share = make(table, mine, gpu, bytes);
     if (share != NULL) {
         share->inode = name;
@@ -220,7 +220,7 @@ static unsigned import(bool (*is_it)(const struct table *, const struct share *,
     unsigned number = 0;
     struct table *table = usage_lock(&mine);
     if (table == NULL)
-        return 0;
+        return number;
     FOR_EACH(share, table->share)
         if (number == 0 && is_it(table, share, what)) {
             hold(share, &mine->owner);

@@ -1,5 +1,6 @@
 """Memory that processes open by a handle of another one: it is charged as long as any of them has it."""
 
+import json
 import os
 import signal
 
@@ -7,9 +8,10 @@ import pytest
 
 from tests.native.gpu_container import CAP, CONTEXT, MIB, OUT_OF_MEMORY
 
-# An exporter, whose child opens the memory and obeys each word that it reads: "close", "open" or "end".
+# An exporter, whose child opens the memory and obeys each word that it reads: "close", "open", "other" or "end".
 BEGIN = """
 import os, signal
+OTHERS = b""
 class Handle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_char * 64)]
 def opened(handle, form):
@@ -25,6 +27,10 @@ def importer(handle, form):
             ok(cuda.cuIpcCloseMemHandle(address))
         elif order == b"open ":
             assert opened(handle, form).value == address.value
+        elif order == b"other":
+            other = opened(Handle.from_buffer_copy(OTHERS), form)
+            assert other.value == address.value
+            ok(cuda.cuIpcCloseMemHandle(other))
         else:
             os._exit(0)
         os.write(done[1], b"x")
@@ -105,6 +111,30 @@ tell(held)
 """
     )
     assert (told, used) == ("[1024, 1024, 0, 512]", CONTEXT + 512 * MIB)
+
+
+def test_the_charge_of_closed_memory_ends_once(attack, fake_driver):
+    """What another container lets open is not charged here. The driver may give it the address of what was closed."""
+    neighbour = fake_driver.start("""
+        context()
+        handle = (c_uint64 * 8)()
+        ok(cuda.cuIpcGetMemHandle(byref(handle), allocate(MIB)))
+        tell(bytes(handle).hex())
+        wait()
+    """)
+    handle = bytes.fromhex(json.loads(neighbour.stdout.readline()))
+    told, _ = attack(
+        BEGIN.replace("FORM", "'cuIpcOpenMemHandle_v2'").replace('OTHERS = b""', f"OTHERS = {handle!r}")
+        + f"""
+order("close")
+ok(cuda.cuMemFree_v2(address))
+order("other")
+tell(refused({CAP - 2 * CONTEXT} + 2 * MIB))
+order("end")
+"""
+    )
+    neighbour.communicate()
+    assert told == str(OUT_OF_MEMORY)
 
 
 def test_memory_that_others_have_open_stays_charged_when_its_exporter_was_killed(fake_driver, container):
