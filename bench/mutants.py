@@ -209,7 +209,10 @@ EQUIVALENT = {
     ("lease_turn.c", "return late && now - WATCH < next ? now + WATCH : next;"): "it looks at the table once more",
     ("pools.c", "atomic_store(&freed, true);"): "all pools are measured once more",
     ("pools.c", "return 1;"): "a pool that grows for a single byte is measured, and refused, afterwards",
-    ("pools.c", "if (bytes <= pool->charged)"): "nothing is released if both are the same",
+    (
+        "pools.c",
+        "if (bytes >= pool->charged && usage_take(pool->gpu, bytes - pool->charged) != USAGE_GRANTED)",
+    ): "nothing is taken if both are the same",
     (
         "shares.c",
         "uint64_t number = (uint64_t)table->seed * USAGE_SHARES - (uint64_t)(share - table->share);",

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include "bounds.h"
 #include "pools.h"
 #include "process.h"
 #include "usage.h"
@@ -25,8 +26,10 @@ static CUresult reserve(int gpu, uint64_t bytes)
 {
     enum usage usage = usage_reserve(gpu, bytes);
     /* Pools may have shrunk unnoticed, and they keep unused memory until they are trimmed: measure and trim them. */
-    if (usage == USAGE_FULL && pools_shrink(gpu))
+    if (usage == USAGE_FULL) {
+        pools_shrink(gpu);
         usage = usage_reserve(gpu, bytes);
+    }
     switch (usage) {
     case USAGE_GRANTED:
         return CUDA_SUCCESS;
@@ -83,8 +86,7 @@ bool charge_settle(struct charge *charge, uint64_t bytes)
         return true;
     if (bytes > charge->bytes && usage_reserve(charge->gpu, bytes - charge->bytes) != USAGE_GRANTED)
         return false;
-    if (bytes < charge->bytes)
-        usage_release(charge->gpu, charge->bytes - bytes);
+    usage_release(charge->gpu, above(charge->bytes, bytes));
     charge->bytes = bytes;
     return true;
 }

@@ -184,14 +184,12 @@ static void close_lease(struct process_lease *lease)
             lease_table_hand_over(lease->table, grant | GRANT_CLOSING, now);
         }
         lease->entered = 0;
-        lease_table_ring(lease->table);
         give(lease, taken);
     }
     /* The lease's own threads may sleep to the end. The program's may be waited for before. */
     lease_wake_launches(lease);
     pthread_mutex_unlock(&lease->mutex);
-    if (atomic_load(&lease->in_driver))
-        futex_wait(&lease->in_driver, 1, LEASE_DRAIN_LIMIT, false);
+    futex_wait(&lease->in_driver, 1, LEASE_DRAIN_LIMIT, false);
 }
 
 static void close_all(void)

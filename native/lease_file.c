@@ -34,8 +34,7 @@ static bool look(int descriptor, struct stat *state)
 
 static bool is_ours(const struct lease_file *file, struct stat *state)
 {
-    return file->descriptor >= 0 && look(file->descriptor, state) && state->st_dev == file->device &&
-           state->st_ino == file->inode;
+    return look(file->descriptor, state) && state->st_dev == file->device && state->st_ino == file->inode;
 }
 
 static bool open_again(struct lease_file *file, struct stat *state)

@@ -212,6 +212,14 @@ def test_every_way_to_ask_is_answered_with_the_containers_own_processes(containe
         process.communicate()
 
 
+def test_without_a_usable_table_no_process_is_told(container):
+    container.usage.write_bytes(b"no table")
+    found = questions(container.environment, "0")
+    for name in ("ComputeRunningProcesses", "ComputeRunningProcesses_v2", "details 0", "busy", "infos"):
+        assert {status for status, *_ in found[name]} == {NVML_NO_PERMISSION}, name
+    assert found["rates"] == [NVML_NO_PERMISSION, 0, 0]
+
+
 OF_ALL = {
     "nvmlDeviceGetDynamicPstatesInfo": "",
     "nvmlDeviceGetAccountingPids": "byref(count),",
