@@ -200,13 +200,11 @@ EQUIVALENT = {
         "lease_turn.c",
         "if (lease->batch_credits != 0 && credits >= 2 * lease->batch_credits)",
     ): "it sets what is there already",
-    ("lease_turn.c", "return idle_at <= next ? idle_at : next;"): "both are the same",
     ("lease_turn.c", "lease->credits_given += credits - (left >= 0 ? left : 0);"): "it subtracts 0",
     (
         "limits.c",
         "while (length < room && (got = read(file, text + length, room + length)) > 0)",
     ): "a file is read at once",
-    ("lease_turn.c", "return late && now - WATCH < next ? now + WATCH : next;"): "it looks at the table once more",
     ("pools.c", "atomic_store(&freed, true);"): "all pools are measured once more",
     ("pools.c", "return 1;"): "a pool that grows for a single byte is measured, and refused, afterwards",
     (

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bounds.h"
+
 static struct process_lease *leases;
 
 /* Gives this container an account in the table. It may have lost one: another container may have wiped the table, or
@@ -146,7 +148,7 @@ bool lease_wait(struct lease *gate)
                 break;
             }
             if (lease->batch_at != 0)
-                patience = elapsed(now, lease->batch_at) < patience ? elapsed(now, lease->batch_at) : patience;
+                patience = least(elapsed(now, lease->batch_at), patience);
             else if (lease->leaving == 0)
                 lease_request_drain(lease);
         }

@@ -208,8 +208,7 @@ static bool is_known_behind(int file, const struct table *table, const struct sh
         return false;
     int probe = open(share->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool known = probe >= 0 && is_behind(file, table, share, probe);
-    if (probe >= 0)
-        close(probe);
+    close(probe);
     return known;
 }
 
