@@ -126,6 +126,26 @@ def test_captures_of_a_threads_own_stream_that_have_ended_hinder_no_wait(contain
     assert waited == pytest.approx(40, abs=2)
 
 
+def test_a_launch_on_several_gpus_takes_turns_for_as_many_as_there_are(containers, fake_driver):
+    """What lies behind the last one is none. The second GPU's lease is missing."""
+    container, (first, second, *_) = containers[0], fake_driver.uuids()
+    container.limit({first: 500, second: 500})
+    (container.home / "state/lease" / second).unlink()
+    script = """
+        class Launch(ctypes.Structure):
+            _fields_ = [("function", c_void_p), ("sizes", c_uint * 7), ("stream", c_void_p), ("words", c_void_p)]
+        launches = []
+        for gpu in range(2):
+            context(gpu)
+            launches.append(Launch(kernel("noop"), (c_uint * 7)(1, 1, 1, 1, 1, 1), new_stream()))
+        context()
+        both = (Launch * 2)(*launches)
+        tell([cuda.cuLaunchCooperativeKernelMultiDevice(both, count, 0) for count in (1, 2)])
+    """
+    status, told, errors = container.python(script)
+    assert (status, told) == (0, f"[0, {NOT_PERMITTED}]\n"), errors
+
+
 @pytest.mark.parametrize("name", ["cuStreamBeginCapture_v2", "cuStreamBeginCapture_v2_ptsz"])
 @pytest.mark.parametrize("then", ["", "ok(cuda.cuStreamDestroy_v2(spoilt))"])
 def test_a_spoilt_capture_hinders_no_wait_even_if_its_stream_is_gone(containers, fake_driver, clock, name, then):

@@ -48,6 +48,10 @@ def order(what):
 def free():
     return (CAP - CONTEXT - CONTEXT - free_and_total()[0]) // MIB
 context()
+# What others might have had by a descriptor leaves nothing in the place that it had.
+first = create(2 * MIB)
+os.close(exported(first))
+ok(cuda.cuMemRelease(first))
 address, handle, again = allocate(1024 * MIB), Handle(), Handle()
 before = free_and_total()[0]
 ok(cuda.cuIpcGetMemHandle(byref(handle), address))
