@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "bounds.h"
+#include "clock.h"
 #include "pools.h"
 #include "process.h"
 #include "usage.h"
@@ -49,18 +50,11 @@ CUresult charge_begin(struct charge *charge, int gpu, uint64_t bytes)
     return gpu >= 0 ? reserve(gpu, bytes) : CUDA_SUCCESS;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 bool charge_again(struct charge *charge, CUresult result)
 {
     if (result != CUDA_ERROR_OUT_OF_MEMORY || charge->gpu < 0)
         return false;
-    uint64_t now = now_ns();
+    uint64_t now = monotonic_ns();
     if (charge->retry_since_ns == 0) {
         charge->retry_since_ns = now;
         charge->pause_ns = 1000000;

@@ -12,13 +12,6 @@
    from launching does not lose its share. */
 #define CREDIT_TURNS 2
 
-uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
-
 int futex_wait(void *word, uint32_t seen, uint64_t timeout_ns, bool shared)
 {
     struct timespec timeout = {(time_t)(timeout_ns / 1000000000ull), (long)(timeout_ns % 1000000000ull)};
