@@ -115,8 +115,8 @@ NAMED = [
     (
         "a capture by the oldest function is noted as another stream's",
         "cuda_capture.c",
-        "    BEGIN(stream, false, REAL(cuStreamBeginCapture)(stream));\n",
-        "    BEGIN(stream, true, REAL(cuStreamBeginCapture)(stream));\n",
+        "    BEGIN(stream, REAL(cuStreamBeginCapture)(stream));\n",
+        "    BEGIN(CU_STREAM_PER_THREAD, REAL(cuStreamBeginCapture)(stream));\n",
     ),
     (
         "a graph that is refused stays charged on another GPU",
@@ -200,16 +200,17 @@ EQUIVALENT = {
         "lease_turn.c",
         "if (lease->batch_credits != 0 && credits >= 2 * lease->batch_credits)",
     ): "it sets what is there already",
-    ("lease_turn.c", "return idle_at <= next ? idle_at : next;"): "both are the same",
     ("lease_turn.c", "lease->credits_given += credits - (left >= 0 ? left : 0);"): "it subtracts 0",
     (
         "limits.c",
         "while (length < room && (got = read(file, text + length, room + length)) > 0)",
     ): "a file is read at once",
-    ("lease_turn.c", "return late && now - WATCH < next ? now + WATCH : next;"): "it looks at the table once more",
     ("pools.c", "atomic_store(&freed, true);"): "all pools are measured once more",
     ("pools.c", "return 1;"): "a pool that grows for a single byte is measured, and refused, afterwards",
-    ("pools.c", "if (bytes <= pool->charged)"): "nothing is released if both are the same",
+    (
+        "pools.c",
+        "if (bytes >= pool->charged && usage_take(pool->gpu, bytes - pool->charged) != USAGE_GRANTED)",
+    ): "nothing is taken if both are the same",
     (
         "shares.c",
         "uint64_t number = (uint64_t)table->seed * USAGE_SHARES - (uint64_t)(share - table->share);",

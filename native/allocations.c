@@ -24,15 +24,15 @@ static bool make_room(struct allocations *allocations)
     struct allocations old = *allocations;
     size_t room = old.room != 0 ? old.room * 2 : FIRST_ROOM;
     struct allocation *table = calloc(room, sizeof *table);
-    if (table == NULL)
-        return false;
-    allocations->table = table;
-    allocations->room = room;
-    for (size_t i = 0; i < old.room; i++)
-        if (old.table[i].key != 0)
-            table[place_of(allocations, old.table[i].key)] = old.table[i];
-    free(old.table);
-    return true;
+    if (table != NULL) {
+        allocations->table = table;
+        allocations->room = room;
+        for (size_t i = 0; i < old.room; i++)
+            if (old.table[i].key != 0)
+                table[place_of(allocations, old.table[i].key)] = old.table[i];
+        free(old.table);
+    }
+    return table != NULL;
 }
 
 bool allocations_put(struct allocations *allocations, struct allocation allocation)

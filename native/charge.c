@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "bounds.h"
+#include "clock.h"
 #include "pools.h"
 #include "process.h"
 #include "usage.h"
@@ -25,8 +27,10 @@ static CUresult reserve(int gpu, uint64_t bytes)
 {
     enum usage usage = usage_reserve(gpu, bytes);
     /* Pools may have shrunk unnoticed, and they keep unused memory until they are trimmed: measure and trim them. */
-    if (usage == USAGE_FULL && pools_shrink(gpu))
+    if (usage == USAGE_FULL) {
+        pools_shrink(gpu);
         usage = usage_reserve(gpu, bytes);
+    }
     switch (usage) {
     case USAGE_GRANTED:
         return CUDA_SUCCESS;
@@ -46,18 +50,11 @@ CUresult charge_begin(struct charge *charge, int gpu, uint64_t bytes)
     return gpu >= 0 ? reserve(gpu, bytes) : CUDA_SUCCESS;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 bool charge_again(struct charge *charge, CUresult result)
 {
     if (result != CUDA_ERROR_OUT_OF_MEMORY || charge->gpu < 0)
         return false;
-    uint64_t now = now_ns();
+    uint64_t now = monotonic_ns();
     if (charge->retry_since_ns == 0) {
         charge->retry_since_ns = now;
         charge->pause_ns = 1000000;
@@ -83,8 +80,7 @@ bool charge_settle(struct charge *charge, uint64_t bytes)
         return true;
     if (bytes > charge->bytes && usage_reserve(charge->gpu, bytes - charge->bytes) != USAGE_GRANTED)
         return false;
-    if (bytes < charge->bytes)
-        usage_release(charge->gpu, charge->bytes - bytes);
+    usage_release(charge->gpu, above(charge->bytes, bytes));
     charge->bytes = bytes;
     return true;
 }

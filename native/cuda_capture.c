@@ -12,21 +12,16 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned count;
 static struct {
-    CUstream stream;
-    bool per_thread;
-    bool begun; /* the driver has begun it */
+    CUstream stream; /* CU_STREAM_PER_THREAD by this one of its names */
+    bool begun;      /* the driver has begun it */
 } captures[MOST];
 static _Atomic bool lost_count; /* there were more than MOST captures at a time, so no drain is safe any more */
 static _Atomic uint32_t drains; /* futex: drains that go on */
 
-static bool is_per_thread(CUstream stream, bool per_thread)
+/* Returns the name by which every function knows the stream that is given to one of the per-thread default stream. */
+static CUstream of_thread(CUstream stream)
 {
-    return stream == CU_STREAM_PER_THREAD || (per_thread && stream == NULL);
-}
-
-static CUresult status_of(CUstream stream, bool per_thread, CUstreamCaptureStatus *status)
-{
-    return per_thread ? REAL(cuStreamIsCapturing_ptsz)(stream, status) : REAL(cuStreamIsCapturing)(stream, status);
+    return stream != NULL ? stream : CU_STREAM_PER_THREAD;
 }
 
 bool capture_records(CUstream stream, bool per_thread)
@@ -35,7 +30,8 @@ bool capture_records(CUstream stream, bool per_thread)
     if (atomic_load_explicit(&count, memory_order_relaxed) == 0 && !lost_count)
         return false;
     /* An error means the legacy stream while another stream is captured. The launch itself then fails with it. */
-    return status_of(stream, per_thread, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return REAL(cuStreamIsCapturing)(per_thread ? of_thread(stream) : stream, &status) != CUDA_SUCCESS ||
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 static void remove_at(unsigned i)
@@ -43,10 +39,10 @@ static void remove_at(unsigned i)
     captures[i] = captures[--count];
 }
 
-static void forget_stream(CUstream stream, bool per_thread)
+static void forget_stream(CUstream stream)
 {
     for (unsigned i = count; i-- > 0;)
-        if (captures[i].stream == stream && captures[i].per_thread == per_thread)
+        if (captures[i].stream == stream)
             remove_at(i);
 }
 
@@ -57,9 +53,9 @@ bool capture_allows_drain(void)
     pthread_mutex_lock(&mutex);
     for (unsigned i = count; i-- > 0;) {
         CUstreamCaptureStatus status;
-        if (!captures[i].begun || is_per_thread(captures[i].stream, captures[i].per_thread))
+        if (!captures[i].begun || captures[i].stream == CU_STREAM_PER_THREAD)
             continue;
-        if (status_of(captures[i].stream, captures[i].per_thread, &status) == CUDA_SUCCESS &&
+        if (REAL(cuStreamIsCapturing)(captures[i].stream, &status) == CUDA_SUCCESS &&
             status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
             remove_at(i);
     }
@@ -86,7 +82,7 @@ void capture_forget(void)
 
 /* Notes the capture, so that no drain begins any more, and waits for drains that go on. That wait has a limit, since
    the kernels of a drain may wait for this graph. */
-static void before_capture(CUstream stream, bool per_thread)
+static void before_capture(CUstream stream)
 {
     process_check();
     uint64_t until = monotonic_ns() + PATIENCE_WITH_DRAINS, now;
@@ -95,7 +91,6 @@ static void before_capture(CUstream stream, bool per_thread)
         lost_count = true;
     } else {
         captures[count].stream = stream;
-        captures[count].per_thread = per_thread;
         captures[count++].begun = false;
     }
     pthread_mutex_unlock(&mutex);
@@ -103,79 +98,80 @@ static void before_capture(CUstream stream, bool per_thread)
         futex_wait(&drains, ongoing, until - now, false);
 }
 
-static CUresult after_capture(CUresult result, CUstream stream, bool per_thread)
+static CUresult after_capture(CUresult result, CUstream stream)
 {
     CUstreamCaptureStatus status;
     process_check();
     pthread_mutex_lock(&mutex);
-    if (status_of(stream, per_thread, &status) != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE)
-        forget_stream(stream, per_thread);
+    if (REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE)
+        forget_stream(stream);
     for (unsigned i = count; i-- > 0;)
-        if (captures[i].stream == stream && captures[i].per_thread == per_thread)
+        if (captures[i].stream == stream)
             captures[i].begun = true;
     pthread_mutex_unlock(&mutex);
     return result;
 }
 
-#define BEGIN(stream, per_thread, call)                                                                                \
+#define BEGIN(stream, call)                                                                                            \
     do {                                                                                                               \
-        before_capture(stream, per_thread);                                                                            \
-        return after_capture(call, stream, per_thread);                                                                \
+        before_capture(stream);                                                                                        \
+        return after_capture(call, stream);                                                                            \
     } while (0)
 
 HOOK CUresult cuStreamBeginCapture(CUstream stream)
 {
-    BEGIN(stream, false, REAL(cuStreamBeginCapture)(stream));
+    BEGIN(stream, REAL(cuStreamBeginCapture)(stream));
 }
 
 HOOK CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
-    BEGIN(stream, true, REAL(cuStreamBeginCapture_ptsz)(stream));
+    BEGIN(of_thread(stream), REAL(cuStreamBeginCapture_ptsz)(stream));
 }
 
 HOOK CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-    BEGIN(stream, false, REAL(cuStreamBeginCapture_v2)(stream, mode));
+    BEGIN(stream, REAL(cuStreamBeginCapture_v2)(stream, mode));
 }
 
 HOOK CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-    BEGIN(stream, true, REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
+    BEGIN(of_thread(stream), REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
 }
 
 HOOK CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
                                           const CUgraphEdgeData *edges, size_t edge_count, CUstreamCaptureMode mode)
 {
-    BEGIN(stream, false, REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, edge_count, mode));
+    BEGIN(stream, REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, edge_count, mode));
 }
 
 HOOK CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
                                                const CUgraphEdgeData *edges, size_t edge_count,
                                                CUstreamCaptureMode mode)
 {
-    BEGIN(stream, true, REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, edge_count, mode));
+    BEGIN(of_thread(stream),
+          REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, edge_count, mode));
 }
 
 HOOK CUresult cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
                                             CUgraphRecaptureCallback callback, void *data)
 {
-    BEGIN(stream, false, REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
+    BEGIN(stream, REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
 }
 
 HOOK CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
                                                  CUgraphRecaptureCallback callback, void *data)
 {
-    BEGIN(stream, true, REAL(cuStreamBeginRecaptureToGraph_ptsz)(stream, mode, graph, callback, data));
+    BEGIN(of_thread(stream), REAL(cuStreamBeginRecaptureToGraph_ptsz)(stream, mode, graph, callback, data));
 }
 
 HOOK CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-    return after_capture(REAL(cuStreamEndCapture)(stream, graph), stream, false);
+    return after_capture(REAL(cuStreamEndCapture)(stream, graph), stream);
 }
 
 HOOK CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-    return after_capture(REAL(cuStreamEndCapture_ptsz)(stream, graph), stream, true);
+    return after_capture(REAL(cuStreamEndCapture_ptsz)(stream, graph), of_thread(stream));
 }
 
 /* Destroys the stream while no drain begins: none may query a stream that is gone, and the next stream at its address may
@@ -185,10 +181,8 @@ static CUresult destroy(CUstream stream, CUresult (*real)(CUstream))
     process_check();
     pthread_mutex_lock(&mutex);
     CUresult result = real(stream);
-    if (result == CUDA_SUCCESS) {
-        forget_stream(stream, false);
-        forget_stream(stream, true);
-    }
+    if (result == CUDA_SUCCESS)
+        forget_stream(stream);
     pthread_mutex_unlock(&mutex);
     fgpu_contexts_changed();
     return result;

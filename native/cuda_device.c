@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "bounds.h"
 #include "hooks.h"
 #include "pools.h"
 #include "usage.h"
@@ -171,14 +172,14 @@ HOOK CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     int gpu = result == CUDA_SUCCESS ? fgpu_gpu_of_device(device) : NOT_LIMITED;
     if (gpu == GPU_UNKNOWN)
         return CUDA_ERROR_NOT_PERMITTED;
-    if (gpu >= 0 && *bytes > limits_get()->gpus[gpu].mem_bytes)
-        *bytes = limits_get()->gpus[gpu].mem_bytes;
+    if (gpu >= 0)
+        *bytes = least(*bytes, limits_get()->gpus[gpu].mem_bytes);
     return result;
 }
 
 static unsigned in_32_bits(size_t bytes)
 {
-    return bytes > UINT32_MAX ? UINT32_MAX : (unsigned)bytes;
+    return (unsigned)least(bytes, UINT32_MAX);
 }
 
 HOOK CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device)
@@ -202,11 +203,10 @@ HOOK CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     pools_measure(gpu);
     if (usage_total(gpu, &used) != USAGE_GRANTED)
         return CUDA_ERROR_NOT_PERMITTED;
-    uint64_t left = used < cap ? cap - used : 0;
-    if (free_bytes != NULL && *free_bytes > left)
-        *free_bytes = left;
-    if (total_bytes != NULL && *total_bytes > cap)
-        *total_bytes = cap;
+    if (free_bytes != NULL)
+        *free_bytes = least(*free_bytes, above(cap, used));
+    if (total_bytes != NULL)
+        *total_bytes = least(*total_bytes, cap);
     return result;
 }
 

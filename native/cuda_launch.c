@@ -78,15 +78,16 @@ void launch_context_ends(CUcontext context)
 static bool synchronize(CUcontext context)
 {
     CUcontext popped;
-    CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     /* The context becomes current in this thread alone, which is ours: the program's threads do not notice. */
-    if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
-        return true;
-    if (capture_allows_drain()) {
-        result = REAL(cuCtxSynchronize)();
-        capture_drain_ends();
+    CUresult result = REAL(cuCtxPushCurrent_v2)(context);
+    if (result == CUDA_SUCCESS) {
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        if (capture_allows_drain()) {
+            result = REAL(cuCtxSynchronize)();
+            capture_drain_ends();
+        }
+        REAL(cuCtxPopCurrent_v2)(&popped);
     }
-    REAL(cuCtxPopCurrent_v2)(&popped);
     return result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
 

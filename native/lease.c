@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bounds.h"
+
 static struct process_lease *leases;
 
 /* Gives this container an account in the table. It may have lost one: another container may have wiped the table, or
@@ -146,7 +148,7 @@ bool lease_wait(struct lease *gate)
                 break;
             }
             if (lease->batch_at != 0)
-                patience = elapsed(now, lease->batch_at) < patience ? elapsed(now, lease->batch_at) : patience;
+                patience = least(elapsed(now, lease->batch_at), patience);
             else if (lease->leaving == 0)
                 lease_request_drain(lease);
         }
@@ -184,14 +186,12 @@ static void close_lease(struct process_lease *lease)
             lease_table_hand_over(lease->table, grant | GRANT_CLOSING, now);
         }
         lease->entered = 0;
-        lease_table_ring(lease->table);
         give(lease, taken);
     }
     /* The lease's own threads may sleep to the end. The program's may be waited for before. */
     lease_wake_launches(lease);
     pthread_mutex_unlock(&lease->mutex);
-    if (atomic_load(&lease->in_driver))
-        futex_wait(&lease->in_driver, 1, LEASE_DRAIN_LIMIT, false);
+    futex_wait(&lease->in_driver, 1, LEASE_DRAIN_LIMIT, false);
 }
 
 static void close_all(void)

@@ -34,8 +34,7 @@ static bool look(int descriptor, struct stat *state)
 
 static bool is_ours(const struct lease_file *file, struct stat *state)
 {
-    return file->descriptor >= 0 && look(file->descriptor, state) && state->st_dev == file->device &&
-           state->st_ino == file->inode;
+    return look(file->descriptor, state) && state->st_dev == file->device && state->st_ino == file->inode;
 }
 
 static bool open_again(struct lease_file *file, struct stat *state)
@@ -43,14 +42,15 @@ static bool open_again(struct lease_file *file, struct stat *state)
     int descriptor = open(file->path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0)
         return false;
-    if (!look(descriptor, state)) {
+    bool known = look(descriptor, state);
+    if (known) {
+        file->descriptor = descriptor;
+        file->device = state->st_dev;
+        file->inode = state->st_ino;
+    } else {
         close(descriptor);
-        return false;
     }
-    file->descriptor = descriptor;
-    file->device = state->st_dev;
-    file->inode = state->st_ino;
-    return true;
+    return known;
 }
 
 bool lease_file_open(struct lease_file *file, const char *path)

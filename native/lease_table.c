@@ -6,16 +6,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bounds.h"
+
 /* The turns of credit that a container keeps while it does not wait. With them a container that a busy processor kept
    from launching does not lose its share. */
 #define CREDIT_TURNS 2
-
-uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-}
 
 int futex_wait(void *word, uint32_t seen, uint64_t timeout_ns, bool shared)
 {
@@ -114,16 +109,15 @@ uint64_t lease_table_rest(const struct lease_table *table, uint64_t now)
         /* One that has reached its limit waits without a need: since its last turn. */
         bool limited = account->waiting_since != 0 && account->eligible_at > now;
         uint64_t since = silence(limited ? account->waiting_since : account->heartbeat, now);
-        if (account->best_effort == 0 && since < rest)
-            rest = since;
+        if (account->best_effort == 0)
+            rest = least(rest, since);
     }
     return rest;
 }
 
 static uint64_t starts_at(const struct lease_account *account)
 {
-    uint64_t virtual_ns = account->virtual_ns, floor_ns = account->floor_ns;
-    return virtual_ns > floor_ns ? virtual_ns : floor_ns;
+    return greatest(account->virtual_ns, account->floor_ns);
 }
 
 bool lease_table_contended(const struct lease_table *table, unsigned account, uint64_t now, uint64_t *virtual_ns)
@@ -136,8 +130,7 @@ bool lease_table_contended(const struct lease_table *table, unsigned account, ui
         if (i == account || !same_class(other, &table->accounts[account]) || !waits(other, now))
             continue;
         contended = true;
-        if (starts_at(other) < *virtual_ns)
-            *virtual_ns = starts_at(other);
+        *virtual_ns = least(*virtual_ns, starts_at(other));
     }
     return contended;
 }
@@ -152,10 +145,10 @@ static uint64_t contended_ns(const struct lease_table *table, uint64_t grant, ui
         const struct lease_account *other = &table->accounts[i];
         uint64_t since = other->waiting_since;
         bool counts = other->best_effort == 0 || table->accounts[grant_account(grant)].best_effort != 0;
-        if (i != grant_account(grant) && counts && waits(other, now) && since < first)
-            first = since;
+        if (i != grant_account(grant) && counts && waits(other, now))
+            first = least(first, since);
     }
-    return elapsed(first > grant_since(grant) ? first : grant_since(grant), now);
+    return elapsed(greatest(first, grant_since(grant)), now);
 }
 
 uint64_t lease_table_running(const struct lease_table *table, uint64_t grant, uint64_t now)
@@ -175,9 +168,7 @@ bool lease_table_wait(struct lease_table *table, unsigned index, uint64_t now)
     if (!lease_table_contended(table, index, now, &lowest))
         lowest = table->clock_ns;
     if (holder != 0 && holder != index && same_class(&table->accounts[holder], account)) {
-        uint64_t running = lease_table_running(table, grant, now);
-        if (running < lowest)
-            lowest = running;
+        lowest = least(lowest, lease_table_running(table, grant, now));
     }
     uint64_t credit = weighted(account, CREDIT_TURNS * LEASE_TURN);
     account->floor_ns = elapsed(credit, lowest);
@@ -226,10 +217,9 @@ bool lease_table_close(struct lease_table *table, uint64_t grant)
     return true;
 }
 
-static void raise_to(uint64_t *value, uint64_t least)
+static void raise_to(uint64_t *value, uint64_t bound)
 {
-    if (*value < least)
-        *value = least;
+    *value = greatest(*value, bound);
 }
 
 /* Returns when an account with a limit may have its next turn. Since it became active, it may use that part of the time
@@ -298,6 +288,6 @@ void lease_table_excuse(struct lease_table *table, unsigned account, uint64_t si
     if (index == 0 || index == account)
         return;
     uint64_t contended = contended_ns(table, grant, now), late = elapsed(since, now);
-    uint64_t excused = weighted(&table->accounts[index], contended < late ? contended : late);
+    uint64_t excused = weighted(&table->accounts[index], least(contended, late));
     table->accounts[index].virtual_ns = elapsed(excused, table->accounts[index].virtual_ns);
 }

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "clock.h"
+
 /* The agent gives each GPU's file a file system of this size (plugins/module_utils/muster_agent/gpus/fgpu_state.py).
    Libraries with another layout use a file at another path. */
 #define LEASE_FILE_MOST (64u << 10)
@@ -122,4 +124,3 @@ void lease_table_ring(struct lease_table *table);
 
 int futex_wait(void *word, uint32_t seen, uint64_t timeout_ns, bool shared);
 void futex_wake(void *word, bool shared);
-uint64_t monotonic_ns(void);

@@ -1,5 +1,7 @@
 #include "lease_turn.h"
 
+#include "bounds.h"
+
 #define LEAST_PATIENCE (PATIENCE / 16)
 #define WATCH (1 * MILLISECOND)       /* how often the holder reads the table, while others wait */
 #define SHORT_TURN (LEASE_TURN / 4)
@@ -60,7 +62,7 @@ static void give_best_effort(struct process_lease *lease, uint64_t now)
         give_credits(lease, 0);
         return;
     }
-    int64_t credits = (int64_t)((rest < BEST_EFFORT_BATCH ? rest : BEST_EFFORT_BATCH) / launch_ns);
+    int64_t credits = (int64_t)(least(rest, BEST_EFFORT_BATCH) / launch_ns);
     int64_t most = lease->launch_ns == 0 ? FIRST_CREDITS : 2 * lease->batch_credits;
     lease->batch_at = 0;
     lease->batch_credits = credits < 1 ? 1 : credits < most ? credits : most;
@@ -133,8 +135,7 @@ static void learn_patience(struct process_lease *lease)
     if (lease->rested_since == 0)
         return;
     lease->patience = pause_was_long ? lease->patience / 2 : lease->patience * 2;
-    lease->patience = lease->patience < LEAST_PATIENCE ? LEAST_PATIENCE : lease->patience;
-    lease->patience = lease->patience > PATIENCE ? PATIENCE : lease->patience;
+    lease->patience = least(greatest(lease->patience, LEAST_PATIENCE), PATIENCE);
     lease->rested_since = 0;
 }
 
@@ -288,14 +289,13 @@ static uint64_t hold_alone(struct process_lease *lease, uint64_t grant, uint64_t
         look_for_idleness(lease, now, BEST_EFFORT_PAUSE);
         /* Those of best effort count their time since then. */
         uint64_t needed = lease->idle_since != 0 ? lease->idle_since : now;
-        if (account->heartbeat < needed)
-            account->heartbeat = needed;
+        account->heartbeat = greatest(account->heartbeat, needed);
     }
     if (unused(lease, grant, now)) {
         lease_table_close(lease->table, grant);
         return lease_step(lease, now);
     }
-    return now + BEST_EFFORT_PAUSE / 2 < next ? now + BEST_EFFORT_PAUSE / 2 : next;
+    return least(now + BEST_EFFORT_PAUSE / 2, next);
 }
 
 static uint64_t hold(struct process_lease *lease, uint64_t grant, uint64_t now)
@@ -332,9 +332,8 @@ static uint64_t hold(struct process_lease *lease, uint64_t grant, uint64_t now)
     /* A drain that begins soon after a batch of best effort finds the GPU at work, and so measures it. */
     bool unmeasured = lease->terms.best_effort && lease->idle_since == 0 && lease->batch_at == 0 && !drain_goes_on(lease);
     uint64_t watch = unmeasured ? BEST_EFFORT_WATCH : WATCH;
-    uint64_t next = now + watch < over_at ? now + watch : over_at;
-    next = lease->batch_at != 0 && lease->batch_at < next ? lease->batch_at : next;
-    return idle_at < next ? idle_at : next;
+    uint64_t batch_at = lease->batch_at != 0 ? lease->batch_at : NEVER;
+    return least(least(now + watch, over_at), least(idle_at, batch_at));
 }
 
 static uint64_t wait_for_turn(struct process_lease *lease, uint64_t grant, uint64_t now)
@@ -351,13 +350,13 @@ static uint64_t wait_for_turn(struct process_lease *lease, uint64_t grant, uint6
         return close_turn(lease, grant, now);
     } else {
         /* A holder that is alone writes no heartbeats. It begins to once this process waits, so count from then. */
-        uint64_t since = grant_since(grant) > lease->blocked_since ? grant_since(grant) : lease->blocked_since;
+        uint64_t since = greatest(grant_since(grant), lease->blocked_since);
         const struct lease_account *holder = &table->accounts[grant_account(grant)];
         if (elapsed(since, now) > LEASE_SILENCE && elapsed(holder->heartbeat, now) > LEASE_SILENCE &&
             lease_table_members(table, grant, now) != MEMBERS_ALIVE && lease_table_close(table, grant))
             return lease_step(lease, now);
     }
-    return eligible_at > now && eligible_at < now + WAITER_WATCH ? eligible_at : now + WAITER_WATCH;
+    return least(eligible_at > now ? eligible_at : NEVER, now + WAITER_WATCH);
 }
 
 uint64_t lease_step(struct process_lease *lease, uint64_t now)
@@ -376,14 +375,14 @@ uint64_t lease_step(struct process_lease *lease, uint64_t now)
     if (mine)
         return hold(lease, grant, now);
     uint64_t next = lease->blocked != 0 ? wait_for_turn(lease, grant, now) : NEVER;
-    return late && now + WATCH < next ? now + WATCH : next;
+    return least(late ? now + WATCH : NEVER, next);
 }
 
 uint64_t lease_estimated_rest(const struct process_lease *lease, int64_t count, uint64_t now)
 {
     int64_t batch = count - lease->batch_launches;
     uint64_t rest = batch > 0 ? elapsed(now, lease->batch_since + (uint64_t)batch * lease->launch_ns) : 0;
-    return rest < LEASE_DRAIN_LIMIT ? rest : LEASE_DRAIN_LIMIT;
+    return least(rest, LEASE_DRAIN_LIMIT);
 }
 
 /* Notes what one launch of a batch took. If the GPU was done before the drain began, most of the time may have been

@@ -190,7 +190,7 @@ int limits_gpu_of_uuid_bytes(const struct limits *limits, const unsigned char by
             if (value < 0)
                 continue;
             unsigned byte = digits < 32 ? bytes[digits / 2] : 0;
-            if (digits >= 32 || value != (int)(digits % 2 == 0 ? byte >> 4 : byte & 15))
+            if (value != (int)(digits % 2 == 0 ? byte >> 4 : byte & 15))
                 break;
             digits++;
         }

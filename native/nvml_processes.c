@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "bounds.h"
 #include "nvml_proxy.h"
 #include "usage.h"
 
@@ -73,7 +74,7 @@ static nvmlReturn_t own_processes(int gpu, struct own *own)
 
 static bool is_own(const struct own *own, unsigned pid)
 {
-    for (unsigned i = 0; i < own->count; i++)
+    for (unsigned i = own->count; i-- > 0;)
         if (own->processes[i].pid == (int32_t)pid)
             return true;
     return false;
@@ -175,7 +176,7 @@ static nvmlReturn_t own_samples(nvmlDevice_t device, int gpu, unsigned long long
     result = real.nvmlDeviceGetProcessUtilization(device, samples, &all, last_seen);
     if (result == NVML_ERROR_NOT_FOUND) /* nothing ran since */
         return NVML_SUCCESS;
-    for (unsigned i = 0; result == NVML_SUCCESS && i < all && i < MOST_SAMPLES; i++)
+    for (unsigned i = 0; result == NVML_SUCCESS && i < least(all, MOST_SAMPLES); i++)
         if (samples[i].pid != 0 && samples[i].smUtil <= 100 && is_own(&own, samples[i].pid))
             samples[(*count)++] = samples[i];
     return result;
@@ -226,8 +227,8 @@ static void add_up(const nvmlProcessUtilizationSample_t *samples, unsigned count
         gpu += (double)samples[i].smUtil / same;
         memory += (double)(samples[i].memUtil <= 100 ? samples[i].memUtil : 0) / same;
     }
-    rates->gpu = gpu < 100 ? (unsigned)(gpu + 0.5) : 100;
-    rates->memory = memory < 100 ? (unsigned)(memory + 0.5) : 100;
+    rates->gpu = (unsigned)least((uint64_t)(gpu + 0.5), 100);
+    rates->memory = (unsigned)least((uint64_t)(memory + 0.5), 100);
 }
 
 HOOK nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bounds.h"
 #include "limits.h"
 #include "usage.h"
 
@@ -91,9 +92,8 @@ static nvmlReturn_t limit(nvmlReturn_t result, nvmlDevice_t device, struct view 
     if (usage_total(gpu, &used) != USAGE_GRANTED)
         return NVML_ERROR_NO_PERMISSION;
     *limited = true;
-    if (*view.total > limits_get()->gpus[gpu].mem_bytes)
-        *view.total = limits_get()->gpus[gpu].mem_bytes;
-    *view.used = used < *view.total ? used : *view.total;
+    *view.total = least(*view.total, limits_get()->gpus[gpu].mem_bytes);
+    *view.used = least(used, *view.total);
     *view.free = *view.total - *view.used;
     return result;
 }

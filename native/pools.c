@@ -119,8 +119,7 @@ void pools_measure_one(struct pool *pool)
     uint64_t bytes;
     if (pool->gpu < 0 || !reserved(pool, &bytes))
         return;
-    if (bytes < pool->charged)
-        usage_release(pool->gpu, pool->charged - bytes);
+    usage_release(pool->gpu, above(pool->charged, bytes));
     if (bytes > pool->charged && usage_take(pool->gpu, bytes - pool->charged) != USAGE_GRANTED)
         return;
     pool->charged = bytes;
@@ -161,15 +160,13 @@ void pools_measure(int gpu)
     pools_unlock();
 }
 
-bool pools_shrink(int gpu)
+void pools_shrink(int gpu)
 {
-    bool shrunk = false;
     /* In another mode this would invalidate another stream's capture. */
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     pools_lock();
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     for (struct pool *pool = atomic_load(&pools); pool != NULL; pool = pool->next) {
-        uint64_t before = pool->charged;
         if (pool->gpu != gpu)
             continue;
         if (pool->of_graphs) {
@@ -179,11 +176,9 @@ bool pools_shrink(int gpu)
             REAL(cuMemPoolTrimTo)(pool->handle, 0);
         }
         pools_measure_one(pool);
-        shrunk = shrunk || pool->charged < before;
     }
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     pools_unlock();
-    return shrunk;
 }
 
 uint64_t pools_graph_trims(void)

@@ -33,9 +33,9 @@ void pools_freed(CUdeviceptr address);
 /* Returns the bytes that the pool has reserved and no allocation uses. */
 uint64_t pools_unused(const struct pool *pool);
 
-/* Measure or trim all pools of this process on the GPU. pools_shrink() returns whether memory was given back. */
+/* Measure or trim all pools of this process on the GPU. */
 void pools_measure(int gpu);
-bool pools_shrink(int gpu);
+void pools_shrink(int gpu);
 /* Returns how often graph memory was trimmed. After a trim, a graph may have to take its memory again. */
 uint64_t pools_graph_trims(void);
 void pools_graph_trimmed(void);

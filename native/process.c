@@ -61,15 +61,12 @@ struct stat_line {
 
 static bool read_stat(const char *path, struct stat_line *line)
 {
-    char text[1024];
+    char text[1024] = ""; /* what is read ends with the first zero */
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return false;
-    ssize_t length = read(file, text, sizeof text - 1);
+    (void)!read(file, text, sizeof text - 1);
     close(file);
-    if (length <= 0)
-        return false;
-    text[length] = '\0';
     const char *at = strrchr(text, ')'); /* the last one, since a program's name may hold blanks and brackets */
     if (at == NULL || at[1] != ' ')
         return false;

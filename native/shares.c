@@ -179,7 +179,7 @@ unsigned shares_export_named(uint64_t name, int gpu, uint64_t bytes)
     unsigned number = 0;
     struct table *table = usage_lock(&mine);
     if (table == NULL)
-        return 0;
+        return number;
     struct share *share = make(table, mine, gpu, bytes);
     if (share != NULL) {
         share->inode = name;
@@ -208,8 +208,7 @@ static bool is_known_behind(int file, const struct table *table, const struct sh
         return false;
     int probe = open(share->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool known = probe >= 0 && is_behind(file, table, share, probe);
-    if (probe >= 0)
-        close(probe);
+    close(probe);
     return known;
 }
 
@@ -220,7 +219,7 @@ static unsigned import(bool (*is_it)(const struct table *, const struct share *,
     unsigned number = 0;
     struct table *table = usage_lock(&mine);
     if (table == NULL)
-        return 0;
+        return number;
     FOR_EACH(share, table->share)
         if (number == 0 && is_it(table, share, what)) {
             hold(share, &mine->owner);

@@ -10,10 +10,10 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bounds.h"
+#include "clock.h"
 #include "usage_table.h"
 
 #define TABLE_FILE FGPU_STATE "/usage"
@@ -42,13 +42,6 @@ __attribute__((constructor(102))) static void watch_forks(void)
     process_on_fork(forget);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static struct table *refuse(const char *why)
 {
     if (!refused)
@@ -71,7 +64,7 @@ static const char *make(int file, struct table *mapped)
     pthread_mutex_init(&mapped->mutex, &shared);
     mapped->version = VERSION;
     mapped->slots = USAGE_SLOTS;
-    mapped->seed = (uint32_t)(now_ns() ^ (uint64_t)getpid() << 20);
+    mapped->seed = (uint32_t)(monotonic_ns() ^ (uint64_t)getpid() << 20);
     atomic_store(&mapped->magic, MAGIC);
     return NULL;
 }
@@ -177,7 +170,7 @@ static void reap(struct table *table)
         }
         EACH_LIMITED_GPU(gpu)
             if (slot->bytes[gpu] != 0)
-                table->reaped_ns[gpu] = now_ns();
+                table->reaped_ns[gpu] = monotonic_ns();
         slot->owner.pid = 0;
     }
     table->slots_used = used;
@@ -303,7 +296,7 @@ bool usage_reaped_lately(int gpu)
     if (table == NULL || !lock(table))
         return false;
     reap(table);
-    bool lately = table->reaped_ns[gpu] != 0 && now_ns() - table->reaped_ns[gpu] < REAPED_LATELY_NS;
+    bool lately = table->reaped_ns[gpu] != 0 && monotonic_ns() - table->reaped_ns[gpu] < REAPED_LATELY_NS;
     unlock(table);
     return lately;
 }

@@ -167,6 +167,13 @@ static CUresult end(struct CUstream_st *stream, CUgraph *graph)
     return result;
 }
 
+bool capture_ends_with(struct CUstream_st *stream)
+{
+    CUgraph none;
+    return !stream->capture || (stream->capture->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED &&
+                                end(stream, &none) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
 /* While a blocking stream of its context is captured, the legacy stream has no state: CUDA documents that
    cuStreamIsCapturing() returns CUDA_ERROR_STREAM_CAPTURE_IMPLICIT for it then, and does that capture no harm. */
 static CUresult information(const struct CUstream_st *stream, CUstreamCaptureStatus *status, uint64_t *id, CUgraph *graph)

@@ -43,7 +43,10 @@ struct CUstream_st *stream_of(CUstream stream, bool per_thread)
         thread_stream.context = context;
         return &thread_stream;
     }
-    return !stream || stream == CU_STREAM_LEGACY ? &context->legacy : stream;
+    if (!stream || stream == CU_STREAM_LEGACY)
+        return &context->legacy;
+    stream_must_exist(stream);
+    return stream;
 }
 
 CUresult no_stream(void)

@@ -1,6 +1,33 @@
 #include "driver.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+/* The streams that were destroyed last. CUDA does not say what becomes of a process that uses one: here it ends. */
+static _Atomic(CUstream) gone[16];
+static _Atomic unsigned gone_count;
+
+static void end(CUstream stream)
+{
+    gone[gone_count++ % (sizeof gone / sizeof *gone)] = stream;
+    free(stream);
+}
+
+static void begin(CUstream stream)
+{
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        if (gone[i] == stream)
+            gone[i] = NULL;
+}
+
+void stream_must_exist(CUstream stream)
+{
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        if (gone[i] == stream) {
+            fprintf(stderr, "fake driver: a stream is used that was destroyed\n");
+            abort();
+        }
+}
 
 EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
@@ -11,6 +38,7 @@ EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
     CUstream made = calloc(1, sizeof *made);
     made->context = context;
     made->non_blocking = flags & 1;
+    begin(made);
     pthread_mutex_lock(&driver_lock);
     made->next = context->streams;
     context->streams = made;
@@ -25,7 +53,7 @@ void free_streams_of(CUcontext context)
     for (struct CUstream_st *stream = context->streams, *next; stream; stream = next) {
         next = stream->next;
         if (!stream->capture)
-            free(stream);
+            end(stream);
     }
     context->streams = NULL;
 }
@@ -42,7 +70,7 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
         return driver_status();
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (stream->capture)
+    if (!capture_ends_with(stream))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&driver_lock);
     for (struct CUstream_st **at = &stream->context->streams; *at; at = &(*at)->next)
@@ -51,7 +79,7 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
             break;
         }
     pthread_mutex_unlock(&driver_lock);
-    free(stream);
+    end(stream);
     return CUDA_SUCCESS;
 }
 

@@ -98,6 +98,8 @@ CUresult no_stream(void);
 
 /* cuda_stream.c; under driver_lock. The next stream may be at the same address, as with the driver. */
 void free_streams_of(CUcontext context);
+/* Ends the process if the stream was destroyed. */
+void stream_must_exist(CUstream stream);
 
 /* cuda_memory.c */
 CUresult reserve_bytes(unsigned device, uint64_t bytes);
@@ -129,6 +131,8 @@ CUresult capture_alloc(struct CUstream_st *stream, CUdeviceptr *address, uint64_
 CUresult capture_free(struct CUstream_st *stream, CUdeviceptr address);
 CUresult capture_record(struct CUstream_st *stream, struct CUevent_st *event);
 CUresult capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
+/* Whether the stream may be destroyed. CUDA does not say when: this driver ends a capture so that was invalidated. */
+bool capture_ends_with(struct CUstream_st *stream);
 
 /* cuda_graph.c; the first four under driver_lock. */
 CUresult graph_add_duration(CUgraph graph, CUgraphNode *node, CUgraphNodeType type, uint64_t duration_ns,

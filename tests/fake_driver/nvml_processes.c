@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MAX_FOUND = MAX_PROCESSES };
 
@@ -143,9 +144,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t handle, nvmlPro
     struct state *state;
     unsigned device, pids[MAX_FOUND], busy = 0, room = *count;
     nvmlReturn_t result = nvml_device(handle, false, &state, &device);
-    (void)last_seen;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
     if (result != NVML_SUCCESS)
         return result;
+    if (last_seen > (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000)
+        return NVML_ERROR_NOT_FOUND; /* samples of microseconds to come; all others are taken for recent */
     if (state->devices[device].mig_enabled)
         return NVML_ERROR_NOT_SUPPORTED;
     for (unsigned slot = 0; slot < state->slots; slot++) {

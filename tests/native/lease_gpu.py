@@ -7,7 +7,7 @@ from pathlib import Path
 NATIVE = Path(__file__).parents[2] / "native"
 SOURCES = [
     Path(__file__).with_name("lease_user.c"),
-    *(NATIVE / f"{name}.c" for name in ("lease", "lease_file", "lease_table", "lease_turn", "process")),
+    *(NATIVE / f"{name}.c" for name in ("clock", "lease", "lease_file", "lease_table", "lease_turn", "process")),
 ]
 
 

@@ -49,14 +49,24 @@ class Infos(Structure):
     _fields_ = [("version", c_uint), ("count", c_uint), ("since", c_ulonglong), ("entries", c_void_p)]
 
 
+def blank(kind, count):
+    """Return an array of bytes that no answer has."""
+    array = (kind * count)()
+    ctypes.memset(array, 0xFF, ctypes.sizeof(array))
+    return array
+
+
 def fields(entries, count):
+    """Return the entries of an answer, behind which nothing may be written."""
+    rest = bytes(entries)[count * ctypes.sizeof(entries._type_) :]
+    assert rest == b"\xff" * len(rest)
     return [[getattr(entry, name) for name, _ in entry._fields_] for entry in entries[:count]]
 
 
 def listed(function, kind, *more):
     """Return the answers to a list without room, without an array, and with room for all."""
     answers = []
-    for room, array in ((0, None), (1, (kind * 1)()), (9, None), (9, (kind * 9)())):
+    for room, array in ((0, None), (1, blank(kind, 1)), (9, None), (9, blank(kind, 9))):
         count = c_uint(room)
         status = function(device, array, byref(count), *more) if more else function(device, byref(count), array)
         answers.append([status, count.value, fields(array, count.value) if array and status == 0 else None])
@@ -66,7 +76,7 @@ def listed(function, kind, *more):
 def structured(function, kind, entry, **values):
     """Return the answers to a structure that points to an array."""
     answers = []
-    for room, array in ((0, None), (1, (entry * 1)()), (9, None), (9, (entry * 9)())):
+    for room, array in ((0, None), (1, blank(entry, 1)), (9, None), (9, blank(entry, 9))):
         asked = kind(version=0x01000018, count=room, entries=ctypes.cast(array, c_void_p) if array else None, **values)
         status = function(device, byref(asked))
         answers.append([status, asked.count, fields(array, asked.count) if array and status == 0 else None])

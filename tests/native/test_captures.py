@@ -126,6 +126,74 @@ def test_captures_of_a_threads_own_stream_that_have_ended_hinder_no_wait(contain
     assert waited == pytest.approx(40, abs=2)
 
 
+def test_a_launch_on_several_gpus_takes_turns_for_as_many_as_there_are(containers, fake_driver):
+    """What lies behind the last one is none. The second GPU's lease is missing."""
+    container, (first, second, *_) = containers[0], fake_driver.uuids()
+    container.limit({first: 500, second: 500})
+    (container.home / "state/lease" / second).unlink()
+    script = """
+        class Launch(ctypes.Structure):
+            _fields_ = [("function", c_void_p), ("sizes", c_uint * 7), ("stream", c_void_p), ("words", c_void_p)]
+        launches = []
+        for gpu in range(2):
+            context(gpu)
+            launches.append(Launch(kernel("noop"), (c_uint * 7)(1, 1, 1, 1, 1, 1), new_stream()))
+        context()
+        both = (Launch * 2)(*launches)
+        tell([cuda.cuLaunchCooperativeKernelMultiDevice(both, count, 0) for count in (1, 2)])
+    """
+    status, told, errors = container.python(script)
+    assert (status, told) == (0, f"[0, {NOT_PERMITTED}]\n"), errors
+
+
+@pytest.mark.parametrize("name", ["cuStreamBeginCapture_v2", "cuStreamBeginCapture_v2_ptsz"])
+@pytest.mark.parametrize("then", ["", "ok(cuda.cuStreamDestroy_v2(spoilt))"])
+def test_a_spoilt_capture_hinders_no_wait_even_if_its_stream_is_gone(containers, fake_driver, clock, name, then):
+    """The driver may destroy a stream amid its capture, and then nobody may ask for its state."""
+    containers[0].limit({fake_driver.uuids()[0]: "1000 1000"})
+    script = f"""
+        import time
+        first, second, graph = context(), c_void_p(), c_void_p()
+        last = new_stream()
+        ok(cuda.cuCtxCreate_v2(byref(second), 0, 0))
+        spoilt = new_stream()
+        ok(cuda.{name}(spoilt, 2))
+        assert cuda.cuCtxSynchronize() == CAPTURE_UNSUPPORTED
+        {then}
+        ok(cuda.cuCtxSetCurrent(first))
+        ok(launch(kernel("spin_us_50000"), last))
+        time.sleep(0.01)
+        began = time.monotonic()
+        ok(cuda.cuStreamBeginCapture_v2(last, 2))
+        tell(round(1000 * (time.monotonic() - began)))
+        ok(cuda.cuStreamEndCapture(last, byref(graph)))
+    """
+    command, environment = fake_driver.command(script, containers[0].libraries)
+    waited = json.loads(clock.output(clock.start(command, environment, cwd=containers[0].home)))
+    assert waited == pytest.approx(40, abs=2)
+
+
+def test_a_child_waits_for_its_work(containers, fake_driver, clock):
+    """What was known of its parent's captures does not hold in it."""
+    containers[0].limit({fake_driver.uuids()[0]: "1000 1000"})
+    script = """
+        import os, time
+        if child := os.fork():
+            sys.exit(os.waitpid(child, 0)[1])
+        context()
+        last, graph = new_stream(), c_void_p()
+        ok(launch(kernel("spin_us_50000"), last))
+        time.sleep(0.01)
+        began = time.monotonic()
+        ok(cuda.cuStreamBeginCapture_v2(last, 2))
+        tell(round(1000 * (time.monotonic() - began)))
+        ok(cuda.cuStreamEndCapture(last, byref(graph)))
+    """
+    command, environment = fake_driver.command(script, containers[0].libraries)
+    waited = json.loads(clock.output(clock.start(command, environment, cwd=containers[0].home)))
+    assert waited == pytest.approx(40, abs=2)
+
+
 # Contexts that end, in each of which `used` is current; and how.
 ENDS = {
     "cuCtxDestroy(used)": "ok(cuda.cuCtxCreate_v2(byref(used), 0, 0))",

@@ -44,12 +44,13 @@ tell([cuda.cuGraphLaunch(graph, None), free_and_total()[0]])
     assert (told, used) == (f"[{OUT_OF_MEMORY}, {CAP - CONTEXT - 1024 * MIB}]", CONTEXT + 1024 * MIB)
 
 
-def test_after_the_launch_of_a_graph_other_threads_go_on(attack):
+@pytest.mark.parametrize("launch", ["cuGraphLaunch", "cuGraphUpload"])
+def test_after_the_launch_of_a_graph_other_threads_go_on(attack, launch):
     """From before a launch until it is counted, no other thread may change what pools have."""
     told, _ = attack(f"""{GRAPHS}
 import threading
 graph, address = graph_of(512 * MIB)
-ok(cuda.cuGraphLaunch(graph, None))
+ok(cuda.{launch}(graph, None))
 free = []
 other = threading.Thread(target=lambda: (context(), free.append(free_and_total()[0])), daemon=True)
 other.start()

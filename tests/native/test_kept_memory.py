@@ -126,6 +126,35 @@ tell([len(first[1]), held, len(second[1]), free])
     assert used == CONTEXT
 
 
+def test_of_a_list_of_mappings_only_those_that_are_counted_keep_memory(attack):
+    told, _ = attack(f"""
+{HOARD}
+counted, beyond = create(256 * MIB), create(256 * MIB)
+maps = [Map(0, array, 0, (c_uint * 8)(0, part), 1, 0, handle.value) for part, handle in enumerate((counted, beyond))]
+ok(cuda.cuMemMapArrayAsync((Map * 2)(*maps), 1, None))
+for handle in (counted, beyond):
+    ok(cuda.cuMemRelease(handle))
+tell(free_and_total()[0])
+    """)
+    assert told == str(CAP - CONTEXT - 256 * MIB)
+
+
+def test_all_memory_of_a_process_may_be_shared(attack, container):
+    """The charge of that is its whole charge, as its context costs nothing."""
+    container.start(context_bytes=0)
+    told, _ = attack("""
+        import os
+        context()
+        memory = create(512 * MIB)
+        descriptor = exported(memory)
+        ok(cuda.cuMemRelease(memory))
+        free = [free_and_total()[0]]
+        os.close(descriptor)
+        tell([*free, free_and_total()[0]])
+    """)
+    assert told == f"[{CAP - 512 * MIB}, {CAP}]"
+
+
 def test_an_unbound_range_of_another_gpu_or_place_ends_nothing(attack):
     told, _ = attack(f"""
 {HOARD}

@@ -193,12 +193,15 @@ def test_the_same_seed_gives_the_same_run(gpu, new_clock):
     assert any(run(f"seed {seed}", seed) != first for seed in range(2, 20))
 
 
-def test_a_file_that_holds_no_table_is_begun_anew(gpu, clock):
+@pytest.mark.parametrize("content", [b"\0", b"\xff"])
+def test_a_file_that_holds_no_table_is_begun_anew(gpu, clock, content):
     card = gpu()
-    (card.directory / "lease").write_bytes(b"another " + bytes(1 << 16))
+    (card.directory / "lease").write_bytes(b"another " + content * (1 << 16))
     when = at_once(clock, 3)
     worked = busy(clock, [clock.start(card.command(name, 500, "kernel=1000000", *when)) for name in "ab"])
     assert [part / sum(worked) for part in worked] == pytest.approx([0.5, 0.5], abs=0.01)
+    table = Table.from_buffer_copy((card.directory / "lease").read_bytes())
+    assert sum(account.id != 0 for account in table.accounts) == len(worked)
 
 
 @pytest.mark.parametrize("size", [0, 100, 1 << 20])

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.native.gpu_container import CAP, CONTEXT, MIB, NVML_NO_PERMISSION
+from tests.native.test_usage import MUTEX
 
 NVML_NOT_SUPPORTED, NVML_NOT_FOUND = 3, 6
 
@@ -210,6 +213,18 @@ def test_every_way_to_ask_is_answered_with_the_containers_own_processes(containe
     for process in (neighbour, idle):
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("spoilt", ["table", "lock"])
+def test_without_a_usable_table_no_process_is_told(container, spoilt):
+    container.client("info")
+    with container.usage.open("r+b") as table:
+        table.seek(MUTEX + 16 if spoilt == "lock" else 0)
+        table.write(b"\x7f")  # the kind of no mutex, and no table's first byte
+    found = questions(container.environment, "0")
+    for name in ("ComputeRunningProcesses", "ComputeRunningProcesses_v2", "details 0", "busy", "infos"):
+        assert {status for status, *_ in found[name]} == {NVML_NO_PERMISSION}, name
+    assert found["rates"] == [NVML_NO_PERMISSION, 0, 0]
 
 
 OF_ALL = {

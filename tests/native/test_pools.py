@@ -81,6 +81,40 @@ def test_pools_end_in_any_order(fake_driver, plain_container):
     assert left[::2] == 3 * [left[0]] < 3 * [CAP - CONTEXT]
 
 
+GRAPH_OF_1024_MIB = """
+graph, node, executable = c_void_p(), c_void_p(), c_void_p()
+ok(cuda.cuGraphCreate(byref(graph), 0))
+parameters = AllocNode(pool=PoolProps(type=1, location=Location(1, 0)), bytes=1024 * MIB)
+ok(cuda.cuGraphAddMemAllocNode(byref(node), graph, None, c_size_t(0), byref(parameters)))
+ok(cuda.cuGraphInstantiateWithFlags(byref(executable), graph, c_uint64(0)))
+ok(cuda.cuGraphLaunch(executable, None))
+address = c_uint64(parameters.address)
+"""
+FROM_THE_FIRST_POOL = "ok(cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(1024 * MIB), pools[0], None))\n"
+
+
+@pytest.mark.parametrize("take", [FROM_THE_FIRST_POOL, GRAPH_OF_1024_MIB], ids=["pool", "graph"])
+def test_what_a_pool_has_unused_is_taken_and_nothing_of_other_pools(fake_driver, plain_container, take):
+    """There is no more room than just that."""
+    script = f"""
+context()
+pools, address, reserved = [c_void_p(), c_void_p()], c_uint64(), c_uint64()
+for pool in pools:
+    ok(cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(type=1, location=Location(1, 0)))))
+    ok(cuda.cuMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
+ok(cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(512 * MIB), pools[1], None))
+ok(cuda.cuMemFreeAsync(address, None))
+{take}
+ok(cuda.cuMemFreeAsync(address, None))
+ok(cuda.cuStreamSynchronize(None))
+allocate({CAP - CONTEXT - 1536 * MIB})
+{take}
+ok(cuda.cuMemPoolGetAttribute(pools[1], 5, byref(reserved)))
+tell([reserved.value // MIB, free_and_total()[0]])
+"""
+    assert fake_driver.run(script, plain_container.libraries) == [512, 0]
+
+
 @pytest.mark.parametrize(("left", "result"), [(64, 0), (62, OUT_OF_MEMORY)])
 def test_a_pool_that_grows_by_more_than_was_expected_is_refused_above_the_cap_only(
     fake_driver, plain_container, left, result

@@ -146,3 +146,43 @@ print(json.dumps([self[1], self[2], library.process_alive(other, self)]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [0, 0, True]
+
+
+# Opens a file of the test in the place of what the Linux kernel says of a process.
+ODD_KERNEL = """
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int open(const char *path, int flags, ...)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, strncmp(path, "/proc/", 6) == 0 ? STAT : path, flags, 0666);
+}
+"""
+
+
+def test_a_process_of_which_not_all_is_said_counts_as_alive(built, tmp_path):
+    """Fields are counted from the last bracket on. Its begin, the 22nd, is compared if all of them are there."""
+    stat = tmp_path / "stat"
+    (tmp_path / "odd.c").write_text(ODD_KERNEL)
+    command = ["gcc", "-shared", "-fPIC", f'-DSTAT="{stat}"', tmp_path / "odd.c", "-o", tmp_path / "odd.so"]
+    subprocess.run(command, check=True)
+    whole = " ".join(["7 (a) b) R", *map(str, range(4, 29))])
+    short = whole.removesuffix(" 28")
+    script = f"""
+import ctypes, json, os
+library = ctypes.CDLL({str(built)!r})
+library.process_alive.restype = ctypes.c_bool
+found = []
+for text in {["", "7 (a", "7 (a)", "7 (a) ", short, short + " ", whole]}:
+    with os.fdopen(os.open({str(stat)!r}, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
+        file.write(text)
+    self = (ctypes.c_uint64 * 3)()
+    library.process_self(self)
+    other = (ctypes.c_uint64 * 3)(self[0], 99, 28)
+    found.append([self[1], self[2], library.process_alive(other, self)])
+print(json.dumps(found))
+"""
+    environment = os.environ | {"LD_PRELOAD": str(tmp_path / "odd.so")}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [*[[0, 0, True]] * 6, [22, 28, False]]

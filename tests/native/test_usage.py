@@ -191,6 +191,37 @@ def test_why_no_memory_is_given_is_said_once(fake_driver, plain_container):
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_process_that_spoils_the_lock_of_the_table_gets_nothing_more(fake_driver, container):
+    """What it frees or shares meanwhile stays charged until it ends."""
+    script = f"""
+        import os
+        def spoilt(kind):
+            with open({str(container.usage)!r}, "r+b") as table:
+                table.seek({MUTEX} + 16)
+                before = table.read(1)
+                table.seek({MUTEX} + 16)
+                table.write(kind)
+            return before
+        context()
+        exports, shares, frees = create(64 * MIB), allocate(64 * MIB), allocate(64 * MIB)
+        kind = spoilt(b"\\x7f")  # of no mutex
+        descriptor = exported(exports)
+        ok(cuda.cuIpcGetMemHandle(byref((c_uint64 * 8)()), shares))
+        ok(cuda.cuMemFree_v2(frees))
+        answers = [refused(MIB), cuda.cuMemGetInfo_v2(byref(c_size_t()), byref(c_size_t()))]
+        spoilt(kind)
+        ok(cuda.cuMemRelease(exports))
+        os.close(descriptor)
+        ok(cuda.cuMemFree_v2(shares))
+        tell([*answers, free_and_total()[0]])
+    """
+    command, environment = fake_driver.command(script, container.libraries)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=30)
+    assert done.stdout == f"{[NOT_PERMITTED, NOT_PERMITTED, CAP - CONTEXT - 192 * MIB]}\n", done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert container.client("info")["free"] == CAP - CONTEXT
+
+
 @pytest.mark.parametrize("rest", [b"\0", b"\xff"], ids=["empty", "of something else"])
 def test_a_table_whose_maker_was_killed_is_made_again(container, rest):
     """Its first word is written last."""

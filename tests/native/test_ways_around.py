@@ -113,6 +113,23 @@ def test_a_limit_that_the_driver_sets_higher_than_there_is_room_stays_as_it_was(
     assert (told, used) == (f"[{OUT_OF_MEMORY}, 1024, 0]", CAP - 64 * MIB)
 
 
+def test_a_limit_for_which_the_gpu_has_no_room_stays_charged_as_it_was(attack, fake_driver, container):
+    """The share is larger than the GPU, so that the driver refuses what the libraries grant."""
+    fake_driver.init(2, 1024 * MIB)
+    container.start()
+    told, used = attack("""
+        context()
+        ok(cuda.cuCtxSetLimit(2, c_size_t(264 * MIB)))
+        result = cuda.cuCtxSetLimit(2, c_size_t(808 * MIB))
+        nvml, device, memory = ctypes.CDLL("libnvidia-ml.so.1"), c_void_p(), (c_uint64 * 3)()
+        ok(nvml.nvmlInit_v2())
+        ok(nvml.nvmlDeviceGetHandleByIndex_v2(0, byref(device)))
+        ok(nvml.nvmlDeviceGetMemoryInfo(device, memory))
+        tell([result, memory[2]])
+    """)
+    assert (told, used) == (f"[{OUT_OF_MEMORY}, {CONTEXT + 256 * MIB}]", CONTEXT + 256 * MIB)
+
+
 def test_a_gpu_whose_name_the_driver_does_not_say_gives_nothing(attack, fake_driver, container):
     fake_driver.init(2, 8 << 30)
     container.start()
