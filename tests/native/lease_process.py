@@ -6,8 +6,8 @@ from ctypes import POINTER, c_bool, c_char_p, c_int, c_int64, c_uint, c_uint32, 
 from pathlib import Path
 from typing import Any
 
+from tests.native.lease.test_lease_table import NOW, Table
 from tests.native.lease_gpu import NATIVE
-from tests.native.test_lease_table import NOW, Table
 from tests.native.virtual_clock import MS, SECOND
 
 SHUT = NEVER = 2**64 - 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.gpu_container import CAP, CONTEXT, MIB, NVML_NO_PERMISSION
-from tests.native.test_usage import MUTEX
+from tests.native.memory.test_usage import MUTEX
 
 NVML_NOT_SUPPORTED, NVML_NOT_FOUND = 3, 6
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.native.lease.test_lease_table import CLOSING, grant
 from tests.native.lease_process import PATIENCE, SHUT, SOLITUDE, Gpu, Process, a_process_alone
-from tests.native.test_lease_table import CLOSING, grant
 from tests.native.virtual_clock import MS, SECOND
 
 

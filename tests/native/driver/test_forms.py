@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from tests.native.gpu_container import CAP, CONTEXT, MIB, NVML_NO_PERMISSION, OUT_OF_MEMORY, Container
-from tests.native.test_usage import GRANTED, MOST_SLOTS, SLOT_BYTES, SLOTS, SLOTS_USED, TOTAL
+from tests.native.memory.test_usage import GRANTED, MOST_SLOTS, SLOT_BYTES, SLOTS, SLOTS_USED, TOTAL
 
 CREATE = {
     "cuCtxCreate": "0, 0",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.native.lease.test_lease_table import CLOSING, NOW, SILENCE, grant
 from tests.native.lease_process import (
     DRAIN_LIMIT,
     NEVER,
@@ -15,7 +16,6 @@ from tests.native.lease_process import (
     Process,
     a_process_alone,
 )
-from tests.native.test_lease_table import CLOSING, NOW, SILENCE, grant
 from tests.native.virtual_clock import MS, SECOND
 
 

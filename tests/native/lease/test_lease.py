@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from tests.native.lease.test_lease_table import Table
 from tests.native.lease_gpu import CASES, Gpu, compile_user, result, results
-from tests.native.test_lease_table import Table
 from tests.native.virtual_clock import MS, SECOND, VirtualClock
 
 
