@@ -5,7 +5,7 @@ import pytest
 from muster.core.lifecycle import last_words
 from muster.core.model.session import SessionState
 from tests.simulated.agents import SimulatedAgent
-from tests.unit.queue.agents_away import gang, is_lost, three_agents
+from tests.unit.queue.hosts_away.agents_away import gang, is_lost, three_agents
 
 S = SessionState
 

@@ -8,7 +8,14 @@ from muster.core.agents.agent import AgentState
 from muster.core.model.session import Result, SessionState
 from tests.simulated.agents import SimulatedAgent
 from tests.simulated.control_node import LOST_AFTER_S, Crash
-from tests.unit.queue.agents_away import gang, goes_away_when, is_lost, known, nothing_is_left_of, three_agents
+from tests.unit.queue.hosts_away.agents_away import (
+    gang,
+    goes_away_when,
+    is_lost,
+    known,
+    nothing_is_left_of,
+    three_agents,
+)
 
 S = SessionState
 
