@@ -4,7 +4,7 @@ What the inventory says of an agent is rendered here, never there: a host that i
 it nor see it. Nor does anything of its result reach Ansible that Ansible would act on, such as facts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,8 @@ from muster.ansible_gateway.packed_modules import sources_of
 # A visit may bring the logs of many kernels that ended.
 _MOST_OF_A_VISIT = 256 << 20
 _MOST_BYTES = 32 << 20
+# What hands a result on after this, in Ansible and in ansible-runner, drops one that is too deep for it.
+_MOST_LEVELS = 50
 _KEPT = (
     *("changed", "diff", "failed", "msg", "warnings", "exception"),
     *("report", "generation", "sessions", "last_words", "nothing_begun", "stale_generation", "agent_generation"),
@@ -40,7 +42,10 @@ class AgentAction(ActionBase):  # type: ignore[misc]
                 result = self._execute_as(partial(with_sources, sources_of=sources_of), task_vars)
         if allowance.is_exceeded:
             raise AnsibleActionFail(f"the agent's answer is longer than {most_bytes >> 20} MiB")
-        return {**_kept(result), INVENTORY: attributes}
+        kept = _kept(result)
+        if _is_deeper(kept, _MOST_LEVELS):
+            raise AnsibleActionFail(f"the agent's answer has more than {_MOST_LEVELS} levels")
+        return {**kept, INVENTORY: attributes}
 
     def _execute_as(self, program: Callable[[bytes], bytes], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         """Return the module's result. What Ansible would send is turned into another `program` that does the same."""
@@ -55,3 +60,17 @@ class AgentAction(ActionBase):  # type: ignore[misc]
 
 def _kept(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: result[name] for name in _KEPT if name in result}
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Return whether dictionaries and lists lie in one another in more levels than so many."""
+    level: list[object] = [value]
+    for _ in range(levels):
+        level = [part for each in level for part in _parts(each)]
+    return any(isinstance(each, dict | list) for each in level)
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

@@ -18,7 +18,7 @@ from typing import Any
 from ansible._internal import _task
 from ansible._internal._errors import _error_utils
 from ansible._internal._errors._task_timeout import TaskTimeoutError
-from ansible.errors import AnsibleTaskError
+from ansible.errors import AnsibleError, AnsibleTaskError
 from ansible.executor.task_executor import TaskExecutor
 from ansible.executor.task_result import _RawTaskResult
 from ansible.plugins import strategy
@@ -111,11 +111,18 @@ class WorkerThread:
             if self._is_told:
                 return
             self._is_told = True
-        fields = self._task.dump_attrs()
+        try:
+            self._send(result, self._task.dump_attrs())
+        except Exception as cause:  # noqa: BLE001 - what a host answers must not cost the others their visit
+            error = AnsibleError("Task result omitted due to queue send failure.")
+            error.__cause__ = cause
+            self._send(_error_utils.result_dict_from_exception(error), {})
+        _ENDED.set()
+
+    def _send(self, result: dict[str, Any], fields: dict[str, Any]) -> None:
         self._results.send_task_result(
             _RawTaskResult(host=self._host, task=self._task, return_data=result, task_fields=fields)
         )
-        _ENDED.set()
 
     def tell_late(self, timeout: int) -> None:
         """Report that the task has not ended in time, in the words of Ansible."""

@@ -10,8 +10,8 @@ import pytest
 NOT_PERMITTED = 800
 INVALID_VALUE = 1
 CAPTURE_IMPLICIT = 906
-LAUNCHES = Path(__file__).parents[3] / "native" / "launch.def"
-LAUNCHES = re.findall(r"^HOOKED\((cu(?:Launch|GraphLaunch|Memset)\w*),", LAUNCHES.read_text(), re.MULTILINE)
+LAUNCH_HOOKS = Path(__file__).parents[3] / "native" / "launch.def"
+LAUNCHES = re.findall(r"^HOOKED\((cu(?:Launch|GraphLaunch|Memset)\w*),", LAUNCH_HOOKS.read_text(), re.MULTILINE)
 OF_THREAD = [name for name in LAUNCHES if name.endswith(("ptsz", "ptds"))]
 # What each launch needs beside its function; a stream of None is a default one.
 WORDS = {

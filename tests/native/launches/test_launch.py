@@ -10,7 +10,7 @@ import pytest
 
 from tests.native.virtual_clock import SECOND
 
-LAUNCHES = Path(__file__).parents[3] / "native" / "launch.def"
+LAUNCH_HOOKS = Path(__file__).parents[3] / "native" / "launch.def"
 MIB = 1 << 20
 NOT_PERMITTED = 800
 WAYS = ["kernel", "kernel_ptsz", "ex", "ex_ptsz", "cooperative", "cooperative_ptsz", "multi_device", "looked_up"]
@@ -189,7 +189,7 @@ def test_a_process_that_ends_while_another_waits_hands_on_its_turn_at_once(conta
     clock.output(running[0])
 
 
-MEMSETS = re.findall(r"^HOOKED\((cuMemset\w+),", LAUNCHES.read_text(), re.MULTILINE)
+MEMSETS = re.findall(r"^HOOKED\((cuMemset\w+),", LAUNCH_HOOKS.read_text(), re.MULTILINE)
 
 
 def test_each_memset_takes_its_turn_and_sets_what_it_should(containers, fake_driver, clock):

@@ -94,8 +94,10 @@ def test_a_failure_is_reported_in_one_short_line(observed):
     assert len(answer.problem) < 2100
 
 
-def test_an_answer_that_is_nested_without_end_is_its_agents_problem(observed):
-    answer = observed('{"changed": false, "report": ' + "[" * 200_000 + "]" * 200_000 + "}")
+@pytest.mark.parametrize("depth", [*range(100, 1000, 100), 200_000])
+def test_an_answer_that_is_nested_deeply_or_without_end_is_its_agents_problem(observed, depth):
+    """What can be read may still be too deep to be handed on."""
+    answer = observed('{"changed": false, "report": ' + "[" * depth + "]" * depth + "}")
     assert answer.report is None
     assert answer.problem.isprintable()
 
