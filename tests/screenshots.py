@@ -72,7 +72,7 @@ def _cluster_pages(browser: Browser, server: Server, directory: Path) -> None:
     ):
         page.goto(path)
         _take(page, directory / f"{name}.png")
-    page.goto("/resources/gpu-1?span=day")
+    page.goto("/resources/gpu-2?span=day")
     _take(page, directory / "agent.png")
     _launch_page(page, directory / "launch.png")
     dark = _signed_in(browser, server, "root", "admin", dark=True)
