@@ -21,8 +21,8 @@ from muster.core.values.errors import BadInputError
 from muster.core.values.garbage import keep_what_is_loaded
 from muster.service.service import Service
 from muster.web.app import make_app
+from muster.web.connections import ImpatientHttp, LeavableWebSocket
 from muster.web.opened_apps.server import AppAddresses
-from muster.web.slow_clients import ImpatientHttp
 from muster.web.unix_connections import UnixConnections
 
 log = logging.getLogger("muster.web")
@@ -136,8 +136,7 @@ def serve_pages(
         timeout_graceful_shutdown=_STOP_TIMEOUT_S,
         log_config=None,
         http=ImpatientHttp,
-        # The only implementation that slows down a sender in both directions when its reader is slow.
-        ws="websockets-sansio",
+        ws=LeavableWebSocket,
         ws_max_size=_MAX_MESSAGE_BYTES,
         ws_ping_interval=_PING_S,
         ws_ping_timeout=_PING_S,

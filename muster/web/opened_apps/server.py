@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from ssl import SSLContext
 
 import uvicorn
-from websockets.exceptions import InvalidState
 
 from muster.core.values.errors import MusterError
 from muster.service.reach.app_gateway import AppTunnel, app_address
+from muster.web.connections import ImpatientHttp, LeavableWebSocket
 from muster.web.opened_apps.door import TICKET, Door
 from muster.web.opened_apps.headers import AppOrigin
 from muster.web.opened_apps.proxy import AppProxy
 from muster.web.opened_apps.websocket import MAX_MESSAGE_BYTES
-from muster.web.slow_clients import ImpatientHttp
 
 _MAX_CONNECTIONS = 400
 _STOP_TIMEOUT_S = 1
@@ -72,8 +71,7 @@ class AppServer:
             log_config=None,
             limit_concurrency=_MAX_CONNECTIONS,
             http=ImpatientHttp,
-            # As in the main server: this implementation slows down a sender whose reader is slow.
-            ws="websockets-sansio",
+            ws=LeavableWebSocket,
             ws_max_size=MAX_MESSAGE_BYTES,
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=_STOP_TIMEOUT_S,
@@ -120,14 +118,6 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().shutdown(sockets)
-        except InvalidState:
-            # uvicorn cannot close a WebSocket that its browser is closing.
-            for connection in list(self.server_state.connections):
-                connection.transport.abort()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -41,8 +41,6 @@ _LOADED_LATE = (
     "uvicorn.lifespan.off",
     "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
-    "uvicorn.protocols.websockets.websockets_sansio_impl",
-    "websockets.server",
 )
 
 

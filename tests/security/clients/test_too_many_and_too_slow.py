@@ -13,9 +13,9 @@ from muster.core.model.token import Scope
 from muster.core.spec.errors import validated
 from muster.core.values.errors import SpecError
 from muster.web.caller import RequestLimit
+from muster.web.connections import ImpatientHttp, LeavableWebSocket
 from muster.web.problems import TooManyError
 from muster.web.server import ServerOptions, serve_pages
-from muster.web.slow_clients import ImpatientHttp
 from muster.web_settings import WebSettings
 from tests.waiting import PATIENCE_S, eventually
 
@@ -109,9 +109,10 @@ class HastyForReaders(ImpatientHttp):
 
 def test_the_server_serves_by_it(service, monkeypatch):
     served = []
-    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: served.append((self.config.http, sockets)))
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: served.append((self.config, sockets)))
     serve_pages(service.service, ServerOptions("127.0.0.1", 0), [], None)
-    assert served == [(ImpatientHttp, [])]
+    [(config, sockets)] = served
+    assert (config.http, config.ws, sockets) == (ImpatientHttp, LeavableWebSocket, [])
 
 
 Application = Callable[..., object]

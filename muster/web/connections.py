@@ -1,12 +1,15 @@
-"""Connections of clients that send a request's head, or read an answer, so slowly that they only take up a place.
+"""Protocols of connections whose clients are slow, or are about to leave.
 
-uvicorn itself waits for both forever. `protection.RequestSize` limits the time of a request's body.
+uvicorn itself waits forever for a request's head and for a reader. `protection.RequestSize` limits the time of a
+request's body.
 """
 
 import asyncio
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.protocol import State
 
 
 class ImpatientHttp(H11Protocol):
@@ -64,3 +67,18 @@ class ImpatientHttp(H11Protocol):
         if self._read_timer is not None:
             self._read_timer.cancel()
             self._read_timer = None
+
+
+class LeavableWebSocket(WebSocketsSansIOProtocol):
+    """A protocol of WebSockets that a server can end at any time.
+
+    Of uvicorn's three, only this one slows down a sender in both directions when its reader is slow. It fails, and the
+    whole server with it, where the server ends while a client is closing its WebSocket.
+    """
+
+    def shutdown(self) -> None:
+        if self.handshake_complete and self.conn.state is not State.OPEN:
+            self.stop_keepalive()
+            self.transport.close()
+        else:
+            super().shutdown()
