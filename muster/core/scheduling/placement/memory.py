@@ -1,4 +1,4 @@
-"""The cache of gangs that were looked up: the arrays behind `choose.Cache`."""
+"""The cache of gangs that were looked up: the arrays behind `gang_cache.Cache`."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -7,7 +7,7 @@ from typing import Final, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from muster.core.scheduling.placement import choose, columns
+from muster.core.scheduling.placement import columns, gang_cache
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
 from muster.core.scheduling.placement.corner import has_corners
 from muster.core.scheduling.placement.gang import Gang, demanding_first
@@ -29,7 +29,7 @@ def _doubled(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
 class Memory:
     def __init__(self, hardware: Hardware, shut: Flags) -> None:
         agents = len(hardware.agents)
-        blocks = -(-agents // choose.BLOCK)
+        blocks = -(-agents // gang_cache.BLOCK)
         self._hardware = hardware
         self._shut = shut
         self._numbers: dict[Gang | tuple[Gang, str], int] = {}
@@ -38,7 +38,7 @@ class Memory:
         self._most_rows = max(_FIRST_ROWS, min(_MOST_ROWS, _MOST_BYTES // (16 * max(1, agents))))
         self._kernels = 0
         self.most_kernels = 0
-        self.shapes: Ints = np.zeros((_FIRST_ROWS, choose.END_DOMAIN + 1), dtype=np.int64)
+        self.shapes: Ints = np.zeros((_FIRST_ROWS, gang_cache.END_DOMAIN + 1), dtype=np.int64)
         self.requests: Ints = np.zeros((_FIRST_ROWS, columns.LIKE_LAST + 1), dtype=np.int64)
         self.serves: Flags = np.zeros((_FIRST_ROWS, len(hardware.models) + 1), dtype=np.bool_)
         self.held: Ints = np.zeros((_FIRST_ROWS, agents), dtype=np.int64)
@@ -50,7 +50,7 @@ class Memory:
 
     @property
     def arrays(self) -> tuple[Ints, Ints, Flags, Ints, Floats, Floats, Ints, Floats, Ints]:
-        """Return the arrays in the order of `choose.Cache`."""
+        """Return the arrays in the order of `gang_cache.Cache`."""
         return (
             self.shapes,
             self.requests,
@@ -74,7 +74,7 @@ class Memory:
     def knows(self, gang: Gang | tuple[Gang, str]) -> int | None:
         """Return the gang's number, if there is one and its row is kept."""
         number = self._numbers.get(gang)
-        return None if number is None or self.shapes[number, choose.ROW] == _NO_ROW else number
+        return None if number is None or self.shapes[number, gang_cache.ROW] == _NO_ROW else number
 
     def learn(self, gang: Gang, order: Sequence[int] = ()) -> int:
         """Return the gang's number, a new one if necessary. Arrays may be others afterwards.
@@ -90,9 +90,9 @@ class Memory:
         shut = self._shut.copy()
         for unfit in self._hardware.unfit(gang.constraint).values():
             shut |= unfit
-        self.held[row] = np.where(shut, choose.RULED_OUT, 0)
-        self.shapes[number, choose.ROW] = row
-        self.shapes[number, choose.SYNCED] = choose.NEVER_SYNCED
+        self.held[row] = np.where(shut, gang_cache.RULED_OUT, 0)
+        self.shapes[number, gang_cache.ROW] = row
+        self.shapes[number, gang_cache.SYNCED] = gang_cache.NEVER_SYNCED
         return number
 
     def changed(self, agents: Ints) -> None:
@@ -112,13 +112,14 @@ class Memory:
             for rank, slots, last in zip(order, in_order, (None, *in_order), strict=False)
         ]
         shape = self.shapes[number]
-        shape[choose.START] = self._kernels
-        shape[choose.COUNT] = len(order)
-        shape[choose.UNIFORM] = len(set(gang.slots)) == 1
-        shape[choose.PICKY] = bool(gang.constraint.gpu_models)
+        shape[gang_cache.START] = self._kernels
+        shape[gang_cache.COUNT] = len(order)
+        shape[gang_cache.UNIFORM] = len(set(gang.slots)) == 1
+        shape[gang_cache.PICKY] = bool(gang.constraint.gpu_models)
         # By none where more than one way to lay down its kernels is tried.
         covers = gang.spread and not has_corners(gang)
-        shape[choose.FIRST_DOMAIN : choose.END_DOMAIN + 1] = DOMAINS[gang.constraint.topology] if covers else (0, 0)
+        domains = DOMAINS[gang.constraint.topology] if covers else (0, 0)
+        shape[gang_cache.FIRST_DOMAIN : gang_cache.END_DOMAIN + 1] = domains
         self.serves[number, :-1] = [gang.constraint.takes_model(model) for model in self._hardware.models]
         while len(self.requests) < self._kernels + len(order):
             self.requests = _doubled(self.requests)
@@ -136,6 +137,6 @@ class Memory:
             return row
         row = self._oldest
         self._oldest = (row + 1) % self._most_rows
-        self.shapes[self._owners[row], choose.ROW] = _NO_ROW
+        self.shapes[self._owners[row], gang_cache.ROW] = _NO_ROW
         self._owners[row] = number
         return row

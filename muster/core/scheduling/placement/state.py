@@ -12,7 +12,7 @@ import numpy as np
 from muster.core.agents.agent import Agent
 from muster.core.model.policy import PACK, PlacementPolicy
 from muster.core.model.session import Allocation
-from muster.core.scheduling.placement import choose, columns
+from muster.core.scheduling.placement import choose, columns, gang_cache
 from muster.core.scheduling.placement.allocations import Allocations, key_of
 from muster.core.scheduling.placement.columns import CAPACITY, CUT, EXCLUSIVE, UNCUT
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
@@ -208,7 +208,7 @@ class PlacementState:
     def _sets_of_agents(self, gang: Gang) -> Iterator[Ints]:
         """Yield the agents that might hold the gang together, then those that might alone; of equal ones only one."""
         shape, hardware = self._number(gang), self._hardware
-        alone = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
+        alone = self._memory.held[self._memory.shapes[shape, gang_cache.ROW]] != gang_cache.RULED_OUT
         if gang.spread:
             domain = hardware.racks if gang.constraint.topology == "one-rack" else hardware.everywhere
             for members in domain.candidates(self._candidates(shape, _ALL_OPEN)):
@@ -264,7 +264,7 @@ class PlacementState:
 
     def has_in_total(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
         """Return whether the agents that the gang may use have as much free as it asks for, wherever it is."""
-        candidates = self._memory.held[self._memory.shapes[self._number(gang), choose.ROW]] != choose.RULED_OUT
+        candidates = self._memory.held[self._memory.shapes[self._number(gang), gang_cache.ROW]] != gang_cache.RULED_OUT
         if closed:
             candidates &= ~self._flags(closed)
         free, request = np.maximum(0, self._free[candidates]), total(gang.slots)
@@ -348,7 +348,7 @@ class PlacementState:
     def _cornered(self, gang: Gang, shape: int, closed: Flags, *, takes: bool) -> bool:
         if not has_corners(gang):
             return False
-        candidates = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
+        candidates = self._memory.held[self._memory.shapes[shape, gang_cache.ROW]] != gang_cache.RULED_OUT
         if len(closed):
             candidates = candidates & ~closed
         serves = self._hardware.gpus_that_serve(gang.constraint)
@@ -398,7 +398,7 @@ class PlacementState:
 
     def _candidates(self, shape: int, closed: Flags) -> Flags:
         """Return which agents may hold kernels of a gang that lies on several."""
-        candidates: Flags = self._memory.held[self._memory.shapes[shape, choose.ROW]] != choose.RULED_OUT
+        candidates: Flags = self._memory.held[self._memory.shapes[shape, gang_cache.ROW]] != gang_cache.RULED_OUT
         candidates &= self._hardware.fixed[:, columns.OVERLAY] != 0
         if len(closed):
             candidates &= ~closed
