@@ -54,6 +54,31 @@ def test_a_pool_that_was_destroyed_stays_charged_until_its_last_memory_is_free(f
     assert fake_driver.run(script, plain_container.libraries) == [held, held, CAP - CONTEXT, 0]
 
 
+@pytest.mark.parametrize(
+    "found",
+    [
+        "cuda.cuMemPoolCreate(byref(pool), byref(PoolProps(type=1, location=Location(1, 1))))",
+        # The driver's own pool of managed memory, which is no device's default pool.
+        "cuda.cuMemGetDefaultMemPool(byref(pool), byref(Location(1, 1)), 2)",
+        "cuda.cuMemGetMemPool(byref(pool), byref(Location(1, 1)), 2)",
+    ],
+)
+def test_a_pool_is_charged_to_its_own_gpu_whichever_stream_allocates_from_it(fake_driver, plain_container, found):
+    fake_driver.init(2)
+    container = plain_container.start()
+    container.write_limits(f"{container.limits.read_text()}gpu {fake_driver.uuids()[1]} {CAP} 250\n")
+    script = f"""
+        context(0)
+        pool = c_void_p()
+        ok({found})
+        ok(cuda.cuMemAllocFromPoolAsync(byref(c_uint64()), c_size_t(512 * MIB), pool, None))
+        here = free_and_total()[0]
+        context(1)
+        tell([here, free_and_total()[0]])
+    """
+    assert fake_driver.run(script, container.libraries) == [CAP - CONTEXT, CAP - CONTEXT - 512 * MIB]
+
+
 def test_pools_end_in_any_order(fake_driver, plain_container):
     script = """
         context()
