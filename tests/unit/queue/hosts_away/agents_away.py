@@ -1,13 +1,6 @@
-"""Three agents of which some go away, and what tests of them do and look at."""
+"""What tests of agents that go away do, and look at."""
 
-from tests.simulated.agents import SimulatedAgent
-from tests.simulated.control_node import LOST_AFTER_S, an_agent
-
-
-def three_agents() -> list[SimulatedAgent]:
-    """Return agents with room for two kernels each; a1 and a2 manage the swarm."""
-    roles = {"a1": "manager", "a2": "manager", "a3": "worker"}
-    return [an_agent(agent_id, cpus=2, swarm=role) for agent_id, role in roles.items()]
+from tests.simulated.control_node import LOST_AFTER_S
 
 
 def gang(node, size=4, **values):

@@ -6,7 +6,6 @@ import pytest
 
 from muster.core.agents.agent import AgentState
 from muster.core.model.session import Result, SessionState
-from tests.simulated.agents import SimulatedAgent
 from tests.simulated.control_node import LOST_AFTER_S, Crash
 from tests.unit.queue.hosts_away.agents_away import (
     gang,
@@ -14,20 +13,9 @@ from tests.unit.queue.hosts_away.agents_away import (
     is_lost,
     known,
     nothing_is_left_of,
-    three_agents,
 )
 
 S = SessionState
-
-
-@pytest.fixture
-def agents() -> list[SimulatedAgent]:
-    return three_agents()
-
-
-@pytest.fixture
-def node(control_node, agents):
-    return control_node(*agents)
 
 
 def test_an_agent_that_does_not_answer_is_unreachable_and_its_sessions_stay(node, agents):

@@ -4,7 +4,6 @@ import pytest
 
 from muster.core.launch.manifest import manifest
 from muster.core.model.session import Result, SessionState
-from tests.simulated.agents import SimulatedAgent
 from tests.simulated.control_node import Crash
 from tests.strategies.values import fake_key_pair
 from tests.unit.queue.hosts_away.agents_away import (
@@ -13,20 +12,9 @@ from tests.unit.queue.hosts_away.agents_away import (
     is_lost,
     known,
     nothing_is_left_of,
-    three_agents,
 )
 
 S = SessionState
-
-
-@pytest.fixture
-def agents() -> list[SimulatedAgent]:
-    return three_agents()
-
-
-@pytest.fixture
-def node(control_node, agents):
-    return control_node(*agents)
 
 
 def test_a_gang_whose_agent_goes_away_during_the_launch_starts_elsewhere(node, agents):

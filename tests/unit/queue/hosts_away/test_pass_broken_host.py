@@ -20,11 +20,6 @@ def agents() -> list[SimulatedAgent]:
     return [an_agent(agent_id, cpus=cpus) for agent_id, cpus in sizes.items()]
 
 
-@pytest.fixture
-def node(control_node, agents):
-    return control_node(*agents)
-
-
 def known(node, agent_id="a1"):
     return next(agent for agent in node.store.snapshot(node.now).agents if agent.id == agent_id)
 

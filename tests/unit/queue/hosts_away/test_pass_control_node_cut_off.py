@@ -15,11 +15,6 @@ def agents() -> list[SimulatedAgent]:
     return [an_agent(agent_id, cpus=2, connection="ssh") for agent_id in ("a1", "a2", "a3")]
 
 
-@pytest.fixture
-def node(control_node, agents):
-    return control_node(*agents)
-
-
 def states(node):
     return [agent.state for agent in node.store.snapshot(node.now).agents]
 

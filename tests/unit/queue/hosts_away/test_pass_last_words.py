@@ -1,23 +1,10 @@
 """What kernels leave on their agents: it is fetched, kept and removed, also when their agents were away."""
 
-import pytest
-
 from muster.core.lifecycle import last_words
 from muster.core.model.session import SessionState
-from tests.simulated.agents import SimulatedAgent
-from tests.unit.queue.hosts_away.agents_away import gang, is_lost, three_agents
+from tests.unit.queue.hosts_away.agents_away import gang, is_lost
 
 S = SessionState
-
-
-@pytest.fixture
-def agents() -> list[SimulatedAgent]:
-    return three_agents()
-
-
-@pytest.fixture
-def node(control_node, agents):
-    return control_node(*agents)
 
 
 def test_the_last_words_on_an_idle_agent_are_removed_once_they_are_kept(node, agents):
