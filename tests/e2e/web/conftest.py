@@ -1,6 +1,5 @@
 """Chromium, and pages of signed-in users."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Page, Response, 
 
 from tests.control_node import ControlNode
 from tests.e2e.conftest import NewNode
+from tests.servers.headless_browser import launch_browser
 from tests.servers.web_server import Server, web_server
 from tests.waiting import PATIENCE_S
 
@@ -19,13 +19,9 @@ _SERIOUS = {"serious", "critical"}
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Yield Debian's Chromium, which `./dev test` has installed."""
-    path = shutil.which("chromium")
-    assert path, "there is no chromium; install it: apt-get install chromium"
     expect.set_options(timeout=1000 * PATIENCE_S)
     with sync_playwright() as playwright:
-        # Its sandbox is for users other than root.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = launch_browser(playwright)
         yield browser
         browser.close()
 
