@@ -1,8 +1,10 @@
 """Where the files are that come with Muster beside its Python code: playbooks, roles, plugins."""
 
+from functools import cache
 from pathlib import Path
 
 
+@cache
 def ansible_root() -> Path:
     """Return the directory of the playbooks: in the package when it was installed, beside it in a checkout."""
     package = Path(__file__).parent

@@ -1,5 +1,6 @@
 """`muster.client` over HTTP, without an agent: what programs submit, wait for and cancel. Sessions run in tests/e2e."""
 
+import ssl
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +29,16 @@ def test_what_is_submitted_is_listed_shown_and_cancelled(ada):
     assert [one.name for one in ada.sessions()] == ["more-2"]
     assert len(ada.sessions(ended=True)) == 3
     assert [one.name for one in ada.sessions(states=[SessionState.CANCELLED])] == ["first", "more-1"]
+
+
+def test_a_client_without_tls_reads_no_authorities(server, secret_of, monkeypatch):
+    """It takes 20 ms, as long as a short command as a whole."""
+    read: list[ssl.Purpose] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda _context, purpose: read.append(purpose))
+    with Client(server, secret_of("ada")) as by_http:
+        assert by_http.sessions() == []
+    with Client("https://localhost:1", "a-token"):
+        assert read == [ssl.Purpose.SERVER_AUTH]
 
 
 def test_waiting_ends_with_the_session_and_says_each_change(ada):
