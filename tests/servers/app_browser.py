@@ -18,7 +18,7 @@ class SignedIn(httpx.Client):
     """A browser's client; `token` is what its user signed in with, `trust` how it checks the server's certificate."""
 
     token = ""
-    trust: ssl.SSLContext | bool = True
+    trust: ssl.SSLContext
 
 
 def signed_in(server: Server, user: str) -> SignedIn:
@@ -37,9 +37,7 @@ class AppBrowser(httpx.Client):
     `start` is the address of the app's first page.
     """
 
-    def __init__(
-        self, entrance: str, trust: ssl.SSLContext | bool = True, cookies: httpx.Cookies | None = None
-    ) -> None:
+    def __init__(self, entrance: str, trust: ssl.SSLContext, cookies: httpx.Cookies) -> None:
         url = httpx.URL(entrance)
         self.origin = f"{url.scheme}://{url.netloc.decode()}"
         self._trust = trust
@@ -70,7 +68,7 @@ class AppBrowser(httpx.Client):
         """Yield a WebSocket with the browser's cookies."""
         with connect(
             f"ws{self.origin.removeprefix('http')}{path}",
-            ssl=self._trust if isinstance(self._trust, ssl.SSLContext) else None,
+            ssl=self._trust if self.origin.startswith("https:") else None,
             additional_headers={"Cookie": self.cookie, "Origin": self.origin},
             subprotocols=[Subprotocol(name) for name in subprotocols] or None,
             max_size=None,
