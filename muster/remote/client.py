@@ -13,6 +13,7 @@ import httpx
 from pydantic import ValidationError
 
 from muster.core.values.errors import BadInputError, FieldError, MusterError, NotFoundError, SpecError
+from muster.remote.tls_socket import orderly
 from muster.remote.unix_transport import UnixTransport, connected
 from muster.service.problem_kinds import KINDS
 from muster.service.view import View
@@ -156,7 +157,7 @@ class Client:
                 else:
                     opening = connect(
                         f"ws{self._url.removeprefix('http')}/api/v1/{path}",
-                        ssl=ssl.create_default_context() if self._url.startswith("https:") else None,
+                        ssl=orderly(ssl.create_default_context()) if self._url.startswith("https:") else None,
                         additional_headers={"Authorization": f"Bearer {self._token}"},
                         open_timeout=connect_s,
                     )

@@ -5,6 +5,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from muster.remote.tls_socket import orderly
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -20,7 +22,7 @@ class Certificate:
 
     def trust(self) -> ssl.SSLContext:
         """Return the context of a client that trusts this certificate alone."""
-        return ssl.create_default_context(cafile=str(self.certificate))
+        return orderly(ssl.create_default_context(cafile=str(self.certificate)))
 
 
 def make_certificate(directory: Path) -> Certificate:

@@ -15,6 +15,7 @@ from tests.waiting import PATIENCE_S
 
 Visit = Callable[..., Page]
 _SERIOUS = {"serious", "critical"}
+_NETWORK_CHANGED = ("ERR_NETWORK_CHANGED", 'interrupted by another navigation to "chrome-error:')
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +77,7 @@ def new_page(context: BrowserContext) -> Page:
     """Return a page whose `goto` begins anew when the host's network has changed meanwhile.
 
     Chromium breaks off all that it loads when an interface of the host gets an address, as each network of a session
-    does. People load the page again.
+    does. People load the page again. The page that tells of it may come in between.
     """
     page = context.new_page()
     go = page.goto
@@ -86,7 +87,7 @@ def new_page(context: BrowserContext) -> Page:
             try:
                 return go(url, **options)
             except Error as error:
-                if "ERR_NETWORK_CHANGED" not in error.message:
+                if not any(sign in error.message for sign in _NETWORK_CHANGED):
                     raise
 
     page.goto = goto  # type: ignore[method-assign]
