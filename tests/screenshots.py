@@ -5,6 +5,7 @@ What shows a cluster is taken of one that lives in memory only; what shows conta
 
 import re
 import secrets
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.control_node import ControlNode
 from tests.imagined_week import live_through
-from tests.servers.headless_browser import launch_browser
 from tests.servers.web_server import Server, web_server
 
 _HEIGHT = 860
@@ -47,7 +47,9 @@ def main(directory: Path) -> None:
     directory.mkdir(exist_ok=True, parents=True)
     with sync_playwright() as playwright:
         expect.set_options(timeout=120_000)
-        browser = launch_browser(playwright)
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         with _imagined_cluster() as server:
             _cluster_pages(browser, server, directory)
         with _this_machine() as server:
