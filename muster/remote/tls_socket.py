@@ -1,8 +1,8 @@
 """TLS for the client of WebSockets, which reads in one thread while another writes.
 
-Before Python 3.13, nothing keeps two threads from using the TLS of one connection at the same moment. Reading and
-writing do get along, but for what a server sends right after the handshake: the tickets of TLS 1.3. One opening of some
-thousand broke: its request never left, or the stream was spoilt. So the first read waits for the first write.
+In Python 3.11 nothing keeps two threads from using the TLS of one connection at the same moment. Reading and writing do
+get along, but for what a server sends right after the handshake: the tickets of TLS 1.3. One opening of some thousand
+broke: its request never left, or the stream was spoilt. So the first read waits for the first write.
 """
 
 import ssl
