@@ -72,8 +72,8 @@ class ImpatientHttp(H11Protocol):
 class LeavableWebSocket(WebSocketsSansIOProtocol):
     """A protocol of WebSockets that a server can end at any time.
 
-    Of uvicorn's three, only this one slows down a sender in both directions when its reader is slow. It fails, and the
-    whole server with it, where the server ends while a client is closing its WebSocket.
+    Of uvicorn's three protocols, only the one below slows down a sender in both directions when its reader is slow. By
+    itself it fails, and the whole server with it, where the server ends while a client is closing its WebSocket.
     """
 
     def shutdown(self) -> None:

@@ -62,7 +62,7 @@ def web_server(
     log_path = directory / "web.log"
     tls = certificate.options if certificate else ()
     process = ForkedMuster(("web", "--port", str(port), *tls, *arguments), node.environment, log_path)
-    # To read the system's authorities, of which none is needed, takes 20 ms for each client.
+    # To read the system's authorities, of which none is needed, takes 17 ms for each client.
     scheme, trust = ("https", certificate.trust()) if certificate else ("http", ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     server = Server(f"{scheme}://127.0.0.1:{port}", directory, node, trust, process)
     deadline = time.monotonic() + 120

@@ -32,7 +32,6 @@ def test_what_is_submitted_is_listed_shown_and_cancelled(ada):
 
 
 def test_a_client_without_tls_reads_no_authorities(server, secret_of, monkeypatch):
-    """It takes 20 ms, as long as a short command as a whole."""
     read: list[ssl.Purpose] = []
     monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda _context, purpose: read.append(purpose))
     with Client(server, secret_of("ada")) as by_http:
