@@ -5,7 +5,6 @@ What shows a cluster is taken of one that lives in memory only; what shows conta
 
 import re
 import secrets
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.control_node import ControlNode
 from tests.imagined_week import live_through
+from tests.servers import headless_chromium
 from tests.servers.web_server import Server, web_server
 
 _HEIGHT = 860
@@ -47,9 +47,7 @@ def main(directory: Path) -> None:
     directory.mkdir(exist_ok=True, parents=True)
     with sync_playwright() as playwright:
         expect.set_options(timeout=120_000)
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        browser = playwright.chromium.launch(executable_path=headless_chromium.__file__)
         with _imagined_cluster() as server:
             _cluster_pages(browser, server, directory)
         with _this_machine() as server:

@@ -1,15 +1,14 @@
 """Chromium, and pages of signed-in users."""
 
-import shutil
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Error, Page, Response, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.control_node import ControlNode
 from tests.e2e.conftest import NewNode
+from tests.servers import headless_chromium
 from tests.servers.web_server import Server, web_server
 from tests.waiting import PATIENCE_S
 
@@ -19,13 +18,9 @@ _SERIOUS = {"serious", "critical"}
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Yield Debian's Chromium, which `./dev test` has installed."""
-    path = shutil.which("chromium")
-    assert path, "there is no chromium; install it: apt-get install chromium"
     expect.set_options(timeout=1000 * PATIENCE_S)
     with sync_playwright() as playwright:
-        # Its sandbox is for users other than root.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = playwright.chromium.launch(executable_path=headless_chromium.__file__)
         yield browser
         browser.close()
 
@@ -61,7 +56,7 @@ def visit(chromium: Browser, server: Server) -> Iterator[Visit]:
         )
         contexts.append(context)
         context.set_default_timeout(1000 * PATIENCE_S)
-        page = new_page(context)
+        page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda message: complaints.append(message.text) if _is_complaint(message) else None)
         page.goto("/sessions")
@@ -74,27 +69,6 @@ def visit(chromium: Browser, server: Server) -> Iterator[Visit]:
     for context in contexts:
         context.close()
     assert complaints == []
-
-
-def new_page(context: BrowserContext) -> Page:
-    """Return a page whose `goto` begins anew when the host's network has changed meanwhile.
-
-    Chromium breaks off all that it loads when an interface of the host gets an address, as each network of a session
-    does. People load the page again.
-    """
-    page = context.new_page()
-    go = page.goto
-
-    def goto(url: str, **options: Any) -> Response | None:
-        while True:
-            try:
-                return go(url, **options)
-            except Error as error:
-                if "ERR_NETWORK_CHANGED" not in error.message:
-                    raise
-
-    page.goto = goto  # type: ignore[method-assign]
-    return page
 
 
 def _is_complaint(message) -> bool:

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from muster.oidc_settings import CALLBACK
 from tests.control_node import ControlNode
-from tests.e2e.web.conftest import new_page, serious_findings
+from tests.e2e.web.conftest import serious_findings
 from tests.servers.oidc_provider import CLIENT, SECRET, Person, running_provider, signing_key
 from tests.servers.web_server import free_port, web_server
 from tests.waiting import PATIENCE_S
@@ -67,7 +67,7 @@ def visitor(chromium, server):
         )
         context.set_default_timeout(1000 * PATIENCE_S)
         contexts.append(context)
-        return new_page(context)
+        return context.new_page()
 
     yield make
     for context in contexts:
