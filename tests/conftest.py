@@ -19,7 +19,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A version manager's `python3` is a shell script, which takes longer than what agents' programs do here.
 _python = shutil.which("python3")
 if _python and Path(_python).read_bytes().startswith(b"#!"):
-    os.environ["PATH"] = f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}"
+    # Ours comes last: a directory such as /usr/bin has other programs, too.
+    _without = (directory for directory in os.environ["PATH"].split(":") if directory != str(Path(_python).parent))
+    os.environ["PATH"] = ":".join((*_without, f"{sys.base_prefix}/bin"))
 share_compiled_statements()
 keep_strategies()
 # Nearly all that is made from here to the end of the collection stays: searching it took a third of the collection.

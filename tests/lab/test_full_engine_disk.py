@@ -31,7 +31,7 @@ def _small_disk(lab: Lab) -> Iterator[None]:
     """Give the host's engine a small disk, and the host the code that runs on agents."""
     agent_code = ROOT / "plugins" / "module_utils" / "muster_agent"
     lab.run(HOST, "mkdir", "--parents", _CODE)
-    subprocess.run(["docker", "cp", "--quiet", agent_code, f"{HOST}:{_CODE}"], check=True)
+    subprocess.run(["docker", "cp", agent_code, f"{HOST}:{_CODE}"], capture_output=True, check=True)
     give_engine_a_small_disk(lab, HOST)
     try:
         yield
