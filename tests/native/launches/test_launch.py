@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,38 @@ def test_a_process_that_ends_while_another_waits_hands_on_its_turn_at_once(conta
         running.append(clock.start(command, environment, cwd=container.home))
     waited = json.loads(clock.output(running[1]))
     assert waited < 50, "one that only stopped would be waited for for 100 ms"
+    clock.output(running[0])
+
+
+def test_a_context_that_ends_leaves_the_work_of_another_to_be_waited_for(containers, fake_driver, clock):
+    uuid = fake_driver.uuids()[0]
+    first = """
+        used, other = context(), c_void_p()
+        run, short = kernel("spin_us_60000"), kernel("noop")
+        ok(cuda.cuCtxCreate_v2(byref(other), 0, 0))
+        ok(launch(kernel("noop")))
+        ok(cuda.cuCtxSetCurrent(used))
+        for _ in range(64):  # one launch after another, until several need no wait between them
+            ok(launch(short))
+        ok(launch(run))
+        ok(cuda.cuCtxDestroy_v2(other))
+        time.sleep(0.2)
+    """
+    second = """
+        context()
+        run = kernel("noop")
+        time.sleep(0.005)
+        began = time.monotonic()
+        ok(launch(run))
+        tell(1000 * (time.monotonic() - began))
+    """
+    running = []
+    for container, script in zip(containers, (first, second), strict=False):
+        container.limit({uuid: 500})
+        command, environment = fake_driver.command(f"import time\n{textwrap.dedent(script)}", container.libraries)
+        running.append(clock.start(command, environment, cwd=container.home))
+    waited = json.loads(clock.output(running[1]))
+    assert waited == pytest.approx(55, abs=3), "a turn lasts until its work has ended, in whichever context"
     clock.output(running[0])
 
 
