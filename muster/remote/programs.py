@@ -45,6 +45,7 @@ class _RemoteExecution:
         self._said: dict[str, object] = {}
         self._news = threading.Condition()
         self._taken_bytes, self._has_ended = 0, False
+        self._broke_off = ""
 
     @contextmanager
     def running(self) -> Iterator["_RemoteExecution"]:
@@ -76,7 +77,7 @@ class _RemoteExecution:
             raise error_of(self._said["problem"]) or ServerError(_LEFT)
         code = self._said.get("exit_code")
         if not isinstance(code, int):
-            raise ServerError(_LEFT)
+            raise ServerError(f"{_LEFT}: {self._broke_off}" if self._broke_off else _LEFT)
         return code
 
     def _read(self) -> None:
@@ -87,8 +88,8 @@ class _RemoteExecution:
                     self._inner.sendall(message)
                 elif not self._takes(json.loads(message)):
                     break
-        except (OSError, WebSocketException, ValueError):
-            pass
+        except (OSError, WebSocketException, ValueError) as error:
+            self._broke_off = str(error)
         with self._news:
             self._has_ended = True
             self._news.notify_all()

@@ -77,3 +77,5 @@ def web_server(
     yield server
     process.terminate()
     assert process.wait() == 0, log_path.read_text()
+    # pytest shows it where the test has failed.
+    print(log_path.read_text()[-20_000:])

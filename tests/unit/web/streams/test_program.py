@@ -199,6 +199,17 @@ def _send_as_long_as_it_goes(connection: socket.socket) -> None:
             connection.sendall(b"x" * 65536)
 
 
+def test_a_server_that_stops_says_so_to_who_waits_for_a_program(main1, app):
+    with main1.start(["cat"]) as execution:
+        execution.connection.sendall(b"begun")
+        assert execution.connection.recv(5) == b"begun"
+        for connection in app.state.programs:
+            connection.stop()
+        assert all_of(execution.connection) == b""
+        with pytest.raises(clients.ServerError, match="before the program ended: .*the server stops"):
+            execution.exit_code()
+
+
 def test_a_terminals_size_reaches_it(main1, started):
     with main1.start(["cat"], terminal=True) as execution:
         execution.resize(100, 30)
