@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,4 +79,4 @@ def web_server(
     process.terminate()
     assert process.wait() == 0, log_path.read_text()
     # pytest shows it where the test has failed.
-    print(log_path.read_text()[-20_000:])
+    sys.stdout.write(log_path.read_text()[-20_000:])

@@ -206,7 +206,7 @@ def test_a_server_that_stops_says_so_to_who_waits_for_a_program(main1, app):
         for connection in app.state.programs:
             connection.stop()
         assert all_of(execution.connection) == b""
-        with pytest.raises(clients.ServerError, match="before the program ended: .*the server stops"):
+        with pytest.raises(clients.ServerError, match=r"before the program ended: .*the server stops"):
             execution.exit_code()
 
 
