@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
 
+from muster.contract.values import printable
 from muster.remote.client import Client, ServerError, error_of
 
 _PIECE_BYTES = 16 << 10
@@ -89,7 +90,7 @@ class _RemoteExecution:
                 elif not self._takes(json.loads(message)):
                     break
         except (OSError, WebSocketException, ValueError) as error:
-            self._broke_off = str(error)
+            self._broke_off = printable(str(error))
         with self._news:
             self._has_ended = True
             self._news.notify_all()
