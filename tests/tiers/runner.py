@@ -20,6 +20,9 @@ _PLUGIN = "-p tests.tiers.reports"
 _SLOWEST = 15
 # Often only the end of a long log is kept, so it repeats what failed.
 _FAILURE = re.compile(r"(FAILED|ERROR|E  ) ")
+# Molecule says this of the playbook that failed, and then removes the hosts at length.
+_MOLECULE_FAILED = "Executed: Failed"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MOST_FAILURE_LINES = 60
 
 
@@ -115,13 +118,22 @@ class Runner:
             time.monotonic() - began,
             used.ru_utime + used.ru_stime,
             read_record(report),
-            tuple(line.rstrip() for line in lines if _FAILURE.match(line)),
+            failure_lines(lines) if process.returncode else (),
         )
 
     def _print(self, lines: Iterable[str]) -> None:
         with self._printing:
             sys.stdout.writelines(lines)
             sys.stdout.flush()
+
+
+def failure_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the lines of a failed tier that say why: pytest's, or of another program its last before it failed."""
+    plain = [_COLOUR.sub("", line).rstrip() for line in lines]
+    failed = next((index for index, line in enumerate(plain) if _MOLECULE_FAILED in line), None)
+    if failed is None and (found := tuple(line for line in plain if _FAILURE.match(line))):
+        return found
+    return tuple(line for line in plain[:failed] if line)[-_MOST_FAILURE_LINES:]
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.tiers.plan import LINT, PLAN, PROVISION, UNIT, Tier
 from tests.tiers.reports import read_record
-from tests.tiers.runner import Outcome, Processors, Runner, Verdict, exit_code, summary
+from tests.tiers.runner import Outcome, Processors, Runner, Verdict, exit_code, failure_lines, summary
 
 DEV = """#!/bin/sh
 # Succeeds, fails or prints, as its first argument says; writes a record as the plugin does.
@@ -50,6 +50,24 @@ def test_tiers_run_on_after_one_that_failed(dev, capfd):
     assert text.endswith("\n2 passed, 1 failed")
     assert "    3.0 s  b\n    2.0 s  c\n    1.5 s  a\n" in text
     assert "FAILED c" in capfd.readouterr().out
+
+
+def test_the_summary_repeats_what_a_playbook_of_molecule_failed_with():
+    red, plain = "\x1b[31m", "\x1b[0m"
+    printed = [
+        "TASK [Install Docker]\n",
+        f"  {red}│{plain} fatal: [overlay-1]: FAILED! => no such package\n",
+        "\n",
+        f"{red}ERROR   {plain} overlay ➜ converge: {red}Executed: Failed{plain}\n",
+        "PLAY [Remove the hosts]\n",
+        f"{red}ERROR   {plain} Molecule executed 1 scenario\n",
+    ]
+    assert failure_lines(printed) == ("TASK [Install Docker]", "  │ fatal: [overlay-1]: FAILED! => no such package")
+
+
+def test_a_tier_without_tests_fails_with_its_last_lines():
+    assert failure_lines(f"{index}\n" for index in range(100))[-2:] == ("98", "99")
+    assert failure_lines(["a\n", "E   assert 1 == 2\n", "FAILED a\n", "end\n"]) == ("E   assert 1 == 2", "FAILED a")
 
 
 def test_nothing_runs_after_a_gate_that_failed(dev):
