@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ from bench.stand_ins import CpuGroups, StandIns, cluster_of, remove_traces, writ
 from muster.core.agents.agent import Agent
 from muster.core.model.session import SessionState
 from muster.engine.agent_engine import watch_deaths
+from muster.engine.agent_program import AgentProgram
+from muster.service.queue.observers import open_observer
 from muster.service.wake import wake
 from muster.settings import Settings, load_settings
 from muster.store.store import Store
@@ -55,14 +58,18 @@ _TO_SETTLE_S = 10.0
 
 
 def serve(config: Path) -> None:
-    """Run the daemon with stand-ins: agents that have a cluster each, both for visits and for watching deaths."""
+    """Run the daemon with stand-ins: agents that have a cluster each, for visits, observers and watching deaths."""
     settings = load_settings(config)
     logging.basicConfig(level=logging.INFO)
 
     def watch(agent: Agent, cluster: str, died: Callable[[str], None]) -> None:
         watch_deaths(agent, cluster_of(cluster, agent.id), died)
 
+    def open_of(agent: Agent, cluster: str, folders_root: Path | None) -> AbstractContextManager[AgentProgram]:
+        return open_observer(agent, cluster_of(cluster, agent.id), folders_root)
+
     muster.service.control_node.AnsibleGateway = StandIns
+    muster.service.control_node.open_observer = open_of
     muster.daemon.watch_deaths = watch
     muster.daemon.run_daemon(settings)
 
@@ -85,7 +92,7 @@ class Daemon:
         began = time.time()
         log = (self._directory / "daemon.log").open("ab")
         serving = [sys.executable, "-m", "bench.rest", "--serve", str(self._directory / "muster.yml")]
-        self._process = subprocess.Popen(serving, stdout=log, stderr=log)
+        self._process = subprocess.Popen(serving, stdout=log, stderr=log, env=self._groups.environment)
         self.wait_for(lambda: sum(agent.observed_at > began for agent in self.store.agents()) == len(self.names))
 
     def stop(self) -> None:

@@ -89,7 +89,10 @@ class StandIns(AnsibleGateway):
 
 
 class CpuGroups:
-    """The CPU time of this process and all that it starts, and of the stand-ins' modules among it."""
+    """The CPU time of this process and all that it starts, and of the stand-ins' modules and observers among it.
+
+    A process that opens observers is to have the `environment`.
+    """
 
     def __init__(self, name: str, directory: Path) -> None:
         """Move this process into groups of that name. Raises OSError where control groups cannot be written."""
@@ -99,9 +102,13 @@ class CpuGroups:
         for group in (root, self._control, self._agents):
             group.mkdir()
         (self._control / "cgroup.procs").write_text(str(os.getpid()))
-        self.interpreter = directory / "python-of-agents"
+        programs = directory / "programs-of-agents"
+        programs.mkdir()
+        self.interpreter = programs / "python3"
         self.interpreter.write_text(_INTERPRETER.format(group=self._agents))
         self.interpreter.chmod(0o755)
+        # A program that stays open on an agent takes the first python3 that it finds.
+        self.environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
 
     def close(self) -> None:
         """Move this process out again and remove the groups, unless what it started still runs."""

@@ -1,6 +1,7 @@
 """`muster daemon`: works the queue whenever something may have changed, until SIGTERM."""
 
 import logging
+import resource
 import signal
 import socket
 import threading
@@ -20,7 +21,7 @@ from muster.core.values.errors import (
     StoreUnavailableError,
 )
 from muster.engine.agent_engine import watch_deaths
-from muster.service.control_node import opened
+from muster.service.control_node import opened_for_daemon
 from muster.service.notify.delivery_worker import delivery_thread
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue.worker import WorkerDependencies
@@ -35,6 +36,7 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 # What begins or ends sessions is waited for, and two agents may need something at about the same time.
 PLAYS_AHEAD = {"converge": 2, "observe": 1}
+_MOST_OPEN_FILES = 1 << 17
 _WATCHED = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 
@@ -54,14 +56,15 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
     with exclusive(settings.state_dir / "daemon.lock", wait=False), ExitStack() as stack, suppress(_StoppedError):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop())
+        _allow_many_connections()
         shell: WorkerDependencies | None = None
         watchers: _Watchers | None = None
         while not stop.is_requested:
             began = time.monotonic()
             try:
                 if shell is None or watchers is None:
-                    shell = stack.enter_context(opened(settings, PLAYS_AHEAD))
-                    watchers = _Watchers(settings, shell.store)
+                    shell, has_reported = stack.enter_context(opened_for_daemon(settings, PLAYS_AHEAD))
+                    watchers = _Watchers(settings, shell.store, has_reported)
                 with _queue(settings, stop) as lock:
                     _work(settings, shell, watchers, lock, stop, trouble, on_compiled)
             except (QueueLockLostError, StoreUnavailableError, DatabaseAwayError, OSError) as error:
@@ -71,6 +74,13 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
                 pause_s = _FIRST_PAUSE_S if worked else min(2 * pause_s, _LONGEST_PAUSE_S)
                 time.sleep(pause_s)
     log.info("stopped")
+
+
+def _allow_many_connections() -> None:
+    """Raise the limit of open files: each agent that is reached by ssh takes some ten, and 1,024 are usual."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # No higher, since some programs go through all that a limit allows.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, min(most, _MOST_OPEN_FILES)), most))
 
 
 class _Stop:
@@ -119,7 +129,7 @@ def _work(
         settings,
         shell,
         lock,
-        watchers.watch,
+        watchers.note_report,
         # What agents said is in the database: that takes writes again.
         lambda: trouble.over("the queue is worked again"),
         worker=Worker.DAEMON,
@@ -172,15 +182,21 @@ def _receiving_nudges(settings: Settings, on_message: Callable[[str], None]) -> 
 
 
 class _Watchers:
-    """The threads, one for each agent, that learn from its engine when a kernel dies."""
+    """The threads, one for each agent, that learn from its engine when a kernel dies.
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    `has_reported` is called with each agent that has, too.
+    """
+
+    def __init__(self, settings: Settings, store: Store, has_reported: Callable[[Agent], None]) -> None:
         self.died: Callable[[str, str], None] = lambda _agent_id, _session_id: None
         self._settings = settings
         self._store = store
+        self._has_reported = has_reported
         self._watched: set[str] = set()
 
-    def watch(self, agent: Agent) -> None:
+    def note_report(self, agent: Agent) -> None:
+        """Watch the agent from now on, unless it is watched already."""
+        self._has_reported(agent)
         if agent.id not in self._watched:
             self._watched.add(agent.id)
             threading.Thread(target=self._watch, args=(agent,), name=f"watch-{agent.id}", daemon=True).start()

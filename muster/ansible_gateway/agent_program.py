@@ -37,8 +37,9 @@ def _collect(text: str, package: str, modules: dict[str, tuple[str, str, str]]) 
             continue
         parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
         source = ".".join([*parents, *filter(None, [node.module])])
-        # `from . import quota` names modules, `from .quota import counted` names one.
-        names = [source] if node.module else [f"{source}.{alias.name}" for alias in node.names]
+        # `from .` and `from ..folders import quota` name modules, `from .quota import counted` names one.
+        is_package = place.joinpath(*source.split(".")).is_dir()
+        names = [f"{source}.{alias.name}" for alias in node.names] if is_package else [source]
         for name in names:
             if name.split(".")[0] != _PACKAGE or name in modules:
                 continue

@@ -18,6 +18,8 @@ from muster.contract.values import ContractError
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 
 _CONVERGE_SLACK_S = 120
+# Linux allows 128 KiB.
+_MOST_OF_AN_ARGUMENT = 1 << 16
 
 
 class AnsibleGateway:
@@ -99,14 +101,23 @@ class AnsibleGateway:
         waiting = self._ahead.take(name)
         try:
             if waiting is not None:
-                order = PlayOrder(limit, variables_in(waiting.directory))
+                order = PlayOrder(_limit_in(waiting.directory, limit), variables_in(waiting.directory))
                 if waiting.run(order, read_result, on_answer):
                     return
             with private_directory() as directory:
                 variables = variables_in(directory)
-                run_playbook(name, self._inventory, variables, directory, read_result, on_answer, limit)
+                named = _limit_in(directory, limit)
+                run_playbook(name, self._inventory, variables, directory, read_result, on_answer, named)
         finally:
             self._ahead.refill()
+
+
+def _limit_in(directory: Path, limit: str) -> str:
+    """Return the limit, or where it is too long for an argument, one that names a file with it."""
+    if len(limit) < _MOST_OF_AN_ARGUMENT:
+        return limit
+    (directory / "limit").write_text("\n".join(limit.split(",")), encoding="utf-8")
+    return f"@{directory / 'limit'}"
 
 
 def read_visit(

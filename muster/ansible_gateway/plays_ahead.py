@@ -5,6 +5,7 @@ the playbook. None of that depends on what is to be done.
 """
 
 import os
+import re
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -17,11 +18,13 @@ from muster.ansible_gateway.private_files import private_directory
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 
 NOTHING_AHEAD: Mapping[str, int] = {}
-_Stamp = tuple[tuple[object, ...], ...]
+Stamp = tuple[tuple[object, ...], ...]
 # Beside an inventory, Ansible reads these when it needs their variables. They count all the same.
 _VARIABLES = ("group_vars", "host_vars")
 # A file that names one may have other hosts each time that it is read.
 _INVENTORY_PLUGIN = b"plugin"
+# A value with one of these may be another each time that it is read; who knows what is encrypted.
+_NEWS = re.compile(rb"\b(lookup|query|q|now)\s*\(|\|\s*(random|shuffle|strftime)\b|\$ANSIBLE_VAULT")
 
 
 class WaitingPlay:
@@ -100,7 +103,7 @@ class PlaysAhead:
         self._inventory = inventory
         self._numbers = numbers
         self._lock = threading.Lock()
-        self._stamp: _Stamp | None = None
+        self._stamp: Stamp | None = None
         self._plays: dict[str, list[WaitingPlay]] = {name: [] for name in numbers}
 
     def take(self, name: str) -> WaitingPlay | None:
@@ -143,17 +146,31 @@ class PlaysAhead:
             plays.clear()
 
 
-def inventory_stamp(inventory: Path) -> _Stamp | None:
+def inventory_stamp(inventory: Path) -> Stamp | None:
     """Return a value that another content of the inventory changes; None where it may say something new at any time."""
-    beside = inventory if inventory.is_dir() else inventory.parent
-    files = set(_files(inventory)) if inventory.is_dir() else {inventory}
-    variables = {path for name in _VARIABLES for path in _files(beside / name)}
+    files, variables = _read_by_ansible(inventory)
     try:
         if any(_may_change_by_itself(path) for path in files - variables):
             return None
         return tuple((str(path), *_facts(path)) for path in sorted(files | variables))
     except OSError:
         return None
+
+
+def has_lasting_values(inventory: Path) -> bool:
+    """Return whether the values of the inventory's hosts are the same each time, as long as its stamp is."""
+    files, variables = _read_by_ansible(inventory)
+    try:
+        return not any(_NEWS.search(path.read_bytes()) for path in files | variables)
+    except OSError:
+        return False
+
+
+def _read_by_ansible(inventory: Path) -> tuple[set[Path], set[Path]]:
+    """Return the files of the inventory, and those beside it that have variables."""
+    beside = inventory if inventory.is_dir() else inventory.parent
+    files = set(_files(inventory)) if inventory.is_dir() else {inventory}
+    return files, {path for name in _VARIABLES for path in _files(beside / name)}
 
 
 def _files(directory: Path) -> list[Path]:

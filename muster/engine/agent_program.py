@@ -1,4 +1,4 @@
-"""A program of ours that runs on an agent as root for as long as one request takes: by ssh, or here.
+"""A program of ours that runs on an agent as root for as long as it is needed: by ssh, or here.
 
 Nothing is installed for it: its text goes to its standard input first. What it says is not to be trusted.
 """
@@ -29,36 +29,61 @@ _END_PATIENCE_S = 5.0
 
 
 class AgentProgram:
-    """A running program. Reads and writes give up after `patience_s` of silence. Raises AgentUnreachableError."""
+    """A running program, called `title` in errors. Reads and writes give up after `patience_s` of silence.
 
-    def __init__(self, agent: Agent, process: subprocess.Popen[bytes], messages: IO[bytes], patience_s: float) -> None:
+    Raises AgentUnreachableError.
+    """
+
+    def __init__(
+        self, agent: Agent, process: subprocess.Popen[bytes], messages: IO[bytes], patience_s: float, title: str
+    ) -> None:
         if process.stdin is None or process.stdout is None:
             raise ValueError("the program was started without pipes")
         self._agent = agent
         self._process = process
         self._messages = messages
         self._patience_s = patience_s
+        self._title = title
         self._input, self._output = process.stdin.fileno(), process.stdout.fileno()
         self._received = b""
         os.set_blocking(self._input, False)
+
+    @property
+    def output(self) -> int:
+        """Return the descriptor that what it says comes from."""
+        return self._output
+
+    def hang_up(self) -> None:
+        """End its input, after which it ends by itself. Only `running` still uses it after that."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
     def skip_to(self, mark: bytes) -> None:
         """Skip what a login prints, up to and with the mark."""
         while mark not in self._received:
             piece = self._next()
             if not piece or len(self._received) > _MOST_BEFORE_MARK:
-                raise self._unreachable("the program for its folders did not start")
+                raise self._unreachable(f"{self._title} did not start")
             self._received += piece
         self._received = self._received.partition(mark)[2]
 
     def line(self, most_bytes: int) -> bytes:
         """Return the next line."""
-        while b"\n" not in self._received:
+        while (line := self.line_if_whole(most_bytes)) is None:
+            continue
+        return line
+
+    def line_if_whole(self, most_bytes: int) -> bytes | None:
+        """Return the next line, or None if it has not ended after the next piece. `output` says when one has come."""
+        if b"\n" not in self._received:
             piece = self._next()
             if not piece or len(self._received) > most_bytes:
-                raise self._unreachable("the program for its folders broke off")
+                raise self._unreachable(f"{self._title} broke off")
             self._received += piece
-        line, _, self._received = self._received.partition(b"\n")
+        line, end, rest = self._received.partition(b"\n")
+        if not end:
+            return None
+        self._received = rest
         return line
 
     def pieces(self) -> Iterator[bytes]:
@@ -69,7 +94,7 @@ class AgentProgram:
             yield piece
             piece = b""
         if self._process.wait():
-            raise self._unreachable("the program for its folders failed")
+            raise self._unreachable(f"{self._title} failed")
 
     def write(self, data: bytes) -> bool:
         """Return whether the program took it: one that reads no more has said why."""
@@ -101,7 +126,7 @@ class AgentProgram:
 
 
 @contextmanager
-def running(agent: Agent, program: str, *, patience_s: float) -> Iterator[AgentProgram]:
+def running(agent: Agent, program: str, *, patience_s: float, title: str) -> Iterator[AgentProgram]:
     """Start a program on the agent as root, and end it at last. Raises AgentUnreachableError."""
     remote = f"exec sh -c {shlex.quote(_AS_ROOT)}"
     command = ["sh", "-c", _AS_ROOT] if is_local(agent) else [*ssh_command(agent, "-T", *ssh_options(_OPTIONS)), remote]
@@ -112,7 +137,7 @@ def running(agent: Agent, program: str, *, patience_s: float) -> Iterator[AgentP
             raise AgentUnreachableError(f"agent {agent.id}: there is no ssh on the control node") from None
         with process:
             try:
-                started = AgentProgram(agent, process, messages, patience_s)
+                started = AgentProgram(agent, process, messages, patience_s, title)
                 text = program.encode()
                 started.write(f"{len(text)}\n".encode() + text)
                 yield started

@@ -3,14 +3,15 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
-from muster.ansible_gateway.plays_ahead import NOTHING_AHEAD
 from muster.ansible_gateway.templates import Templates
+from muster.core.agents.agent import Agent
 from muster.core.agents.launch_record import SuspectRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf
 from muster.core.lifecycle.ledger import TurnRules
@@ -21,6 +22,9 @@ from muster.service.images.collection import ImageCollection
 from muster.service.images.source import ImageSource
 from muster.service.notify.delivery_worker import deliver_once
 from muster.service.queue.loop import QueueLoop
+from muster.service.queue.observers import Observers, open_observer
+from muster.service.queue.observing_gateway import ObservingGateway
+from muster.service.queue.visits import Gateway
 from muster.service.queue.worker import Work, WorkerDependencies
 from muster.service.scheduler.site_policy import SiteScheduling
 from muster.service.secrets.secrets import Secrets
@@ -34,10 +38,31 @@ _LEAST_GAP_S = 60.0
 
 
 @contextmanager
-def opened(settings: Settings, plays_ahead: Mapping[str, int] = NOTHING_AHEAD) -> Iterator[WorkerDependencies]:
-    """Open the store, and yield everything that working the queue needs. Between visits, `plays_ahead` are kept."""
+def opened(settings: Settings) -> Iterator[WorkerDependencies]:
+    """Open the store, and yield everything that working the queue needs."""
+    gateway = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root)
+    with closing(gateway), _opened(settings, gateway) as shell:
+        yield shell
+
+
+@contextmanager
+def opened_for_daemon(
+    settings: Settings, plays_ahead: Mapping[str, int]
+) -> Iterator[tuple[WorkerDependencies, Callable[[Agent], None]]]:
+    """Open the same for a daemon; what is to be called with each agent that has reported comes with it.
+
+    Between visits, `plays_ahead` are kept, and programs stay open on the agents that report.
+    """
+    observers = Observers(partial(open_observer, cluster=settings.cluster, folders_root=settings.folders_root))
+    plays = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root, plays_ahead)
+    gateway = ObservingGateway(plays, settings.inventory, observers)
+    with closing(plays), closing(gateway), _opened(settings, gateway) as shell:
+        yield shell, gateway.offer
+
+
+@contextmanager
+def _opened(settings: Settings, gateway: Gateway) -> Iterator[WorkerDependencies]:
     store = Store(settings.database_url)
-    gateway = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root, plays_ahead)
     try:
         yield WorkerDependencies(
             store=store,
@@ -59,7 +84,6 @@ def opened(settings: Settings, plays_ahead: Mapping[str, int] = NOTHING_AHEAD) -
             ),
         )
     finally:
-        gateway.close()
         store.close()
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from muster.contract.report import GpuReport, Report, stored_report
+from muster.contract.report import GpuReport, Report
 from muster.core.agents.agent import Agent, AgentState, agent_from_report
 from muster.core.agents.gpu_health import AcceptedSymptoms, GpuRecord, Symptom, SymptomMark
 from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
@@ -25,6 +25,7 @@ from muster.core.model.session import (
 from muster.core.model.wait import Wait
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
+from muster.store.database.connection import JsonText
 
 _NOT_AS_THEY_ARE = {
     *("kernels", "spec", "state", "step", "result", "wait", "progress"),
@@ -115,8 +116,8 @@ def session_from(
     )
 
 
-def agent_from(row: Row) -> Agent:
-    report = stored_report(row["report"])
+def agent_from(row: Row, report: Report | None) -> Agent:
+    """Return the agent of a row with its report, None if that cannot be read."""
     return replace(
         agent_from_report(
             row["id"],
@@ -140,7 +141,7 @@ def agent_row(agent: Agent) -> dict[str, Any]:
     """Return an observed agent's row, without its drain and the symptoms that are accepted, which users set."""
     return {
         "id": agent.id,
-        "report": agent.report.model_dump(mode="json"),
+        "report": JsonText(agent.report.model_dump_json()),
         "inventory": dict(agent.inventory),
         "state": agent.state.value,
         "problem": agent.problem,

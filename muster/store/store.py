@@ -176,10 +176,12 @@ class Store:
 
     def save_agents(self, observed: Iterable[Agent]) -> None:
         """Save what observing agents reported. Whether they are drained stays as it is."""
+        saved = {agent.id: agent for agent in observed}
+        rows = [agent_row(saved[agent_id]) for agent_id in sorted(saved)]
+        self._known_agents.note_written({row["id"]: (row["report"], saved[row["id"]].report) for row in rows})
         with self._writing() as connection:
             revision = increment_counter(connection, REVISION)
-            rows = [{**agent_row(agent), "revision": revision} for agent in observed]
-            upsert(connection, agents, sorted(rows, key=lambda row: row["id"]))
+            upsert(connection, agents, [{**row, "revision": revision} for row in rows])
 
     def drain_agent(self, agent_id: str, reason: str) -> bool:
         """Let no session start on it until it is resumed. Return whether that is a change. Raises NotFoundError."""

@@ -65,6 +65,7 @@ from ansible.module_utils.muster_agent.launch import (
     tmpfs,
 )
 from ansible.module_utils.muster_agent.report import app_health, disk_use, host_report, kernel_usage, numa
+from ansible.module_utils.muster_agent.report import observer as agent_observer
 from ansible.modules import agent_converge, agent_folders, agent_report
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "agent_folders",
     "agent_manifest",
     "agent_names",
+    "agent_observer",
     "agent_plan",
     "agent_report",
     "app_health",

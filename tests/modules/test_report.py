@@ -1,13 +1,16 @@
 """What a host says of itself."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from muster.contract.report import report_from_agent
 from muster.core.agents.numa import NumaNode
-from tests.modules.agent_code import agent_names, agent_report, engine_api, numa
+from muster.service.queue.observers import open_observer
+from tests.modules.agent_code import agent_names, agent_observer, agent_report, engine_api, numa
 from tests.modules.cluster_on_host import IMAGE, ModuleFailedError
+from tests.strategies.agents import make_agent
 
 
 def test_a_host_reports_what_it_has(cluster):
@@ -67,3 +70,23 @@ def test_this_hosts_numa_nodes_have_its_cpus(cluster):
     nodes = [NumaNode(node["node"], node["cpus"], node["mem_bytes"]) for node in report["numa"]]
     assert sum(node.cpu for node in nodes) == report["cpu_count"] * 1000
     assert 0 < sum(node.mem for node in nodes) <= report["mem_bytes"] * 1.1
+
+
+def test_the_program_that_stays_on_an_agent_reports_what_the_module_does(cluster):
+    agent = make_agent("here", inventory={"connection": "local"})
+    with open_observer(agent, cluster.name, cluster.folders_root) as program:
+        for _ in range(2):
+            program.write(b"\n")
+            said = json.loads(program.line(1 << 20))["report"]
+            report = cluster.report(folders_root=str(cluster.folders_root))
+            assert report_from_agent(said).hostname == report["hostname"]
+            # Others use this host meanwhile.
+            same = said.keys() - {"mem_available_bytes", "disk", "images"}
+            assert {name: said[name] for name in same} == {name: report[name] for name in same}
+
+
+def test_the_program_says_what_is_wrong_with_the_engine(monkeypatch, tmp_path):
+    absent = str(tmp_path / "docker.sock")
+    monkeypatch.setattr(agent_observer, "EngineApi", lambda: engine_api.EngineApi(absent))
+    said = agent_observer._said({"cluster": "c", "folders_root": None})
+    assert said["failed"].startswith(f"the Docker engine does not answer at {absent}: ")

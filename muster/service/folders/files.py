@@ -286,7 +286,7 @@ class FolderFiles:
             "size": size,
             "replaces": replaces,
         }
-        with running(agent, _program(), patience_s=patience_s) as program:
+        with running(agent, _program(), patience_s=patience_s, title="the program for its folders") as program:
             program.write(json.dumps(request).encode() + b"\n")
             program.skip_to(_MARK)
             yield program

@@ -65,16 +65,26 @@ def new_engine(url: str) -> sa.Engine:
     except (sa.exc.ArgumentError, ValueError) as error:
         raise SettingsError(f"database: the URL cannot be opened: {error}; {examples}") from None
     if parsed.drivername == "sqlite":
-        return sa.create_engine(parsed, json_deserializer=_from_json)
+        return sa.create_engine(parsed, json_deserializer=_from_json, json_serializer=_to_json)
     if parsed.drivername not in {"postgresql", postgresql.DRIVER}:
         raise SettingsError(f"database: a URL of {parsed.drivername} cannot be opened; {examples}")
     try:
-        return sa.create_engine(postgresql.with_defaults(parsed), pool_pre_ping=True)
+        return sa.create_engine(postgresql.with_defaults(parsed), pool_pre_ping=True, json_serializer=_to_json)
     except ImportError as error:
         raise SettingsError(
             f"database {_shown(parsed)} cannot be opened: its driver cannot be loaded ({one_line(error)});"
             " pip install 'psycopg[binary]' into Muster's environment"
         ) from None
+
+
+class JsonText(str):
+    """A text that is JSON already: a column of JSON takes it as it is."""
+
+    __slots__ = ()
+
+
+def _to_json(value: Any) -> str:  # noqa: ANN401 - whatever a column is to hold
+    return value if isinstance(value, JsonText) else json.dumps(value)
 
 
 def _from_json(text: str) -> Any:  # noqa: ANN401 - whatever the column holds

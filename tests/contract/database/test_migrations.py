@@ -1,5 +1,6 @@
 """The tables: equal to the code's, created by the first process, and migrated from older versions without loss."""
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -101,7 +102,7 @@ def at_first_migration(new_url: str) -> Callable[..., str]:
 def first_agent_row(agent: Agent, **values: Any) -> dict[str, Any]:
     """Return the row with the inventory's word inside the report, which had fewer fields then."""
     row = agent_row(agent)
-    report = {name: value for name, value in row["report"].items() if name not in {"numa", "swarm", "fgpu"}}
+    report = {name: value for name, value in json.loads(row["report"]).items() if name not in {"numa", "swarm", "fgpu"}}
     return {**row, "report": {**report, "attributes": row["inventory"]}, **values}
 
 
