@@ -42,7 +42,7 @@ from muster.core.model.session import SessionState
 from muster.engine.agent_engine import watch_deaths
 from muster.engine.agent_program import AgentProgram
 from muster.service.queue.observers import open_observer
-from muster.service.wake import wake
+from muster.service.wake import AGENTS, wake
 from muster.settings import Settings, load_settings
 from muster.store.store import Store
 from tests.strategies.sessions import make_session
@@ -54,12 +54,19 @@ _FIRST = secrets.randbits(10) << 20
 _AT_ONCE = 1000
 _PATIENCE_S = 3600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
-_TO_SETTLE_S = 10.0
+# After a change, the head of the queue is counted for twenty turns, each of which decides anew.
+_TO_SETTLE_S = 90.0
 
 
 def serve(config: Path) -> None:
-    """Run the daemon with stand-ins: agents that have a cluster each, for visits, observers and watching deaths."""
+    """Run the daemon with stand-ins: agents that have a cluster each, for visits, observers and watching deaths.
+
+    SIGUSR1 lets it read the interval between observations again.
+    """
     settings = load_settings(config)
+    # Frozen, since no daemon of a site has such a signal.
+    again = "observe_interval_s"
+    signal.signal(signal.SIGUSR1, lambda *_: object.__setattr__(settings, again, getattr(load_settings(config), again)))
     logging.basicConfig(level=logging.INFO)
 
     def watch(agent: Agent, cluster: str, died: Callable[[str], None]) -> None:
@@ -86,14 +93,26 @@ class Daemon:
         self.store = Store(self.settings.database_url)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, observe_interval_s: float) -> None:
-        """Start it, and return when all agents have answered it."""
-        self.settings = self._configured(observe_interval_s)
+    def start(self) -> None:
+        """Start it, and return when all agents have answered it and have an open observer.
+
+        No other observation comes before that: plays over many stand-ins take longer than the interval.
+        """
+        self.settings = self._configured(3600.0)
         began = time.time()
         log = (self._directory / "daemon.log").open("ab")
         serving = [sys.executable, "-m", "bench.rest", "--serve", str(self._directory / "muster.yml")]
         self._process = subprocess.Popen(serving, stdout=log, stderr=log, env=self._groups.environment)
         self.wait_for(lambda: sum(agent.observed_at > began for agent in self.store.agents()) == len(self.names))
+        self.wait_for(lambda: self._groups.on_agents >= len(self.names))
+
+    def observe_each(self, interval_s: float) -> None:
+        """Let it observe all agents now, and then each so many seconds."""
+        self._configured(interval_s)
+        if self._process is not None:
+            self._process.send_signal(signal.SIGUSR1)
+            time.sleep(1)
+        wake(self.settings, self.store, AGENTS)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -186,16 +205,15 @@ def measured(given: argparse.Namespace) -> list[dict[str, Any]]:
         daemon = Daemon(Path(directory), groups, given.agents)
         rows = []
         try:
-            for number, interval in enumerate(map(float, given.intervals.split(","))):
-                daemon.start(interval)
-                if not number:
-                    daemon.fill(given.waiting)
+            daemon.start()
+            daemon.fill(given.waiting)
+            for interval in map(float, given.intervals.split(",")):
+                daemon.observe_each(interval)
                 time.sleep(_TO_SETTLE_S)
                 row = {"interval_s": interval, **daemon.used(given.window)}
                 known = [daemon.known_after() for _ in range(given.runs)]
                 rows.append({**row, "known_s": statistics.median(known), "known_runs_s": known})
                 print(rows[-1], file=sys.stderr)
-                daemon.stop()
         finally:
             daemon.close()
             _remove_containers()

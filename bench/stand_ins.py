@@ -123,6 +123,11 @@ class CpuGroups:
         return self._used_s(self._control)
 
     @property
+    def on_agents(self) -> int:
+        """Return how many processes of the stand-ins run."""
+        return len((self._agents / "cgroup.procs").read_text().split())
+
+    @property
     def agents_s(self) -> float:
         """Return the seconds of CPU that the stand-ins' modules have used."""
         return self._used_s(self._agents)

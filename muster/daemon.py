@@ -24,6 +24,7 @@ from muster.engine.agent_engine import watch_deaths
 from muster.service.control_node import opened_for_daemon
 from muster.service.notify.delivery_worker import delivery_thread
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
+from muster.service.queue.observing_gateway import ObservingGateway
 from muster.service.queue.worker import WorkerDependencies
 from muster.service.scheduler.compiled_code import compiling_beside
 from muster.service.trouble import Trouble
@@ -63,8 +64,8 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
             began = time.monotonic()
             try:
                 if shell is None or watchers is None:
-                    shell, has_reported = stack.enter_context(opened_for_daemon(settings, PLAYS_AHEAD))
-                    watchers = _Watchers(settings, shell.store, has_reported)
+                    shell, gateway = stack.enter_context(opened_for_daemon(settings, PLAYS_AHEAD))
+                    watchers = _Watchers(settings, shell.store, gateway)
                 with _queue(settings, stop) as lock:
                     _work(settings, shell, watchers, lock, stop, trouble, on_compiled)
             except (QueueLockLostError, StoreUnavailableError, DatabaseAwayError, OSError) as error:
@@ -184,19 +185,19 @@ def _receiving_nudges(settings: Settings, on_message: Callable[[str], None]) -> 
 class _Watchers:
     """The threads, one for each agent, that learn from its engine when a kernel dies.
 
-    `has_reported` is called with each agent that has, too.
+    The gateway is told of reports and of deaths, too.
     """
 
-    def __init__(self, settings: Settings, store: Store, has_reported: Callable[[Agent], None]) -> None:
+    def __init__(self, settings: Settings, store: Store, gateway: ObservingGateway) -> None:
         self.died: Callable[[str, str], None] = lambda _agent_id, _session_id: None
         self._settings = settings
         self._store = store
-        self._has_reported = has_reported
+        self._gateway = gateway
         self._watched: set[str] = set()
 
     def note_report(self, agent: Agent) -> None:
         """Watch the agent from now on, unless it is watched already."""
-        self._has_reported(agent)
+        self._gateway.offer(agent)
         if agent.id not in self._watched:
             self._watched.add(agent.id)
             threading.Thread(target=self._watch, args=(agent,), name=f"watch-{agent.id}", daemon=True).start()
@@ -207,6 +208,7 @@ class _Watchers:
             # The kernels of a session that is being ended die by our own hand. Those of one that is being launched may
             # die before the launch's answer is here, and after the report in it was made.
             if session is not None and session.state in _WATCHED:
+                self._gateway.hurry(agent.id)
                 self.died(agent.id, session_id)
 
         try:

@@ -11,7 +11,6 @@ from typing import Any
 
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.templates import Templates
-from muster.core.agents.agent import Agent
 from muster.core.agents.launch_record import SuspectRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf
 from muster.core.lifecycle.ledger import TurnRules
@@ -48,8 +47,8 @@ def opened(settings: Settings) -> Iterator[WorkerDependencies]:
 @contextmanager
 def opened_for_daemon(
     settings: Settings, plays_ahead: Mapping[str, int]
-) -> Iterator[tuple[WorkerDependencies, Callable[[Agent], None]]]:
-    """Open the same for a daemon; what is to be called with each agent that has reported comes with it.
+) -> Iterator[tuple[WorkerDependencies, ObservingGateway]]:
+    """Open the same for a daemon, with its gateway, which is to be told of reports and of kernels that die.
 
     Between visits, `plays_ahead` are kept, and programs stay open on the agents that report.
     """
@@ -57,7 +56,7 @@ def opened_for_daemon(
     plays = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root, plays_ahead)
     gateway = ObservingGateway(plays, settings.inventory, observers)
     with closing(plays), closing(gateway), _opened(settings, gateway) as shell:
-        yield shell, gateway.offer
+        yield shell, gateway
 
 
 @contextmanager

@@ -85,6 +85,7 @@ class Store:
         self._reader = SessionReader()
         self._known_sessions = KnownSessions(self._reader)
         self._waits = KnownWaits()
+        self._snapshot = Snapshot((), (), 0.0)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -289,7 +290,12 @@ class Store:
             ended = self._known_sessions.ended(connection, queue)
             reserved = reservations_after(connection, now)
         self._waits = queue.waits
-        return Snapshot(known, queue.sessions, now, ended=ended, reservations=reserved)
+        before = self._snapshot
+        if before.sessions is not queue.sessions:
+            before = Snapshot((), queue.sessions, now)
+        # Several threads may read: each returns its own.
+        self._snapshot = read = before.of_same_sessions(agents=known, now=now, ended=ended, reservations=reserved)
+        return read
 
     def ended_runs(self, after: float) -> dict[str, SessionRun]:
         """Return by session id the runs of sessions that ended later than that."""

@@ -38,7 +38,7 @@ def with_agents(snapshot: Snapshot, agents: Iterable[Agent], records: Mapping[st
         before = known.get(agent.id, agent)
         known[agent.id] = replace(agent, drain_reason=before.drain_reason, launch_record=before.launch_record)
     known |= {key: replace(known[key], launch_record=record) for key, record in records.items() if key in known}
-    return replace(snapshot, agents=tuple(known[key] for key in sorted(known)))
+    return snapshot.of_same_sessions(agents=tuple(known[key] for key in sorted(known)))
 
 
 def applied_to(session: Session, event: Event) -> Session:

@@ -146,7 +146,7 @@ def _resisting(
 def _as_reported(snapshot: Snapshot, reporting: Iterable[Agent]) -> Snapshot:
     """Return the snapshot with these agents as they have just answered, their inventory's attributes included."""
     agents = {agent.id: agent for agent in (*snapshot.agents, *reporting)}
-    return replace(snapshot, agents=tuple(agents.values()))
+    return snapshot.of_same_sessions(agents=tuple(agents.values()))
 
 
 def _logs(answers: Iterable[AgentAnswer]) -> Iterator[KernelLog]:

@@ -162,7 +162,7 @@ class Ledger:
     def with_slow(self, snapshot: Snapshot, rules: TurnRules) -> Snapshot:
         """Return the snapshot with the agents whose visit has lasted too long to count on them."""
         slow = self.visits.slow(rules.slow_after_s, snapshot.now)
-        return snapshot if slow == snapshot.slow else replace(snapshot, slow=slow)
+        return snapshot if slow == snapshot.slow else snapshot.of_same_sessions(slow=slow)
 
     def only(self, snapshot: Snapshot) -> "Ledger":
         """Return the ledger without what does not concern any session's present step."""

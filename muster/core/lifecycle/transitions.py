@@ -254,7 +254,7 @@ def retry_at_once(snapshot: Snapshot) -> list[Event]:
     """Return PENDING → PENDING for sessions that would wait longer than any delay: the clock was set back."""
     return [
         transition(session, _S.PENDING, "", snapshot.now, retry_at=None)
-        for session in snapshot.pending
+        for session in snapshot.waiting_for_a_time
         if session.retry_at is not None
         and session.retry_at > snapshot.now + _retry_delay_s(max(session.attempts, session.requeues))
     ]

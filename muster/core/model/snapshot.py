@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.free_capacity import FreeCapacity
@@ -54,6 +54,11 @@ class Snapshot:
         return tuple([s for s in self.sessions if s.state is _PENDING])
 
     @cached_property
+    def waiting_for_a_time(self) -> tuple[Session, ...]:
+        """Return the pending sessions for which a time matters: to be tried again, to begin, or to be repaired by."""
+        return tuple([s for s in self.pending if s.retry_at is not None or s.spec.begin is not None or s.stranded_on])
+
+    @cached_property
     def placed(self) -> tuple[Session, ...]:
         return tuple([s for s in self.sessions if s.state in PLACED])
 
@@ -71,14 +76,16 @@ class Snapshot:
 
     def under(self, policy: SchedulingPolicy, usage: Mapping[str, float]) -> "Snapshot":
         """Return the snapshot under a policy, with what users have used; what is known of its sessions is kept."""
-        return self._knowing_its_sessions(replace(self, policy=policy, usage=usage))
+        return self.of_same_sessions(policy=policy, usage=usage)
 
     def at(self, now: float) -> "Snapshot":
         """Return the snapshot at another time; what is known of its sessions is kept."""
-        return self._knowing_its_sessions(replace(self, now=now))
+        return self.of_same_sessions(now=now)
 
-    def _knowing_its_sessions(self, other: "Snapshot") -> "Snapshot":
-        for name in ("pending", "placed", "holding"):
+    def of_same_sessions(self, **changes: Any) -> "Snapshot":  # noqa: ANN401 - of any field but `sessions`
+        """Return the snapshot with other values than its sessions; what is known of those is kept."""
+        other = replace(self, **changes)
+        for name in ("pending", "placed", "holding", "waiting_for_a_time"):
             # A long queue is gone through only once.
             if name in self.__dict__:
                 other.__dict__[name] = self.__dict__[name]

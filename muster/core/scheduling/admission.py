@@ -162,12 +162,13 @@ class Admission:
 
 def moments(snapshot: Snapshot) -> Iterator[float]:
     """Yield later times at which the clock alone changes which sessions are admitted."""
+    waiting = snapshot.waiting_for_a_time
     times = [
-        *(session.retry_at for session in snapshot.pending if session.retry_at is not None),
-        *(session.spec.begin for session in snapshot.pending if session.spec.begin is not None),
+        *(session.retry_at for session in waiting if session.retry_at is not None),
+        *(session.spec.begin for session in waiting if session.spec.begin is not None),
         *(edge for window in snapshot.reservations for edge in (window.begins_at, window.ends_at)),
     ]
-    if any(session.stranded_on for session in snapshot.pending):
+    if any(session.stranded_on for session in waiting):
         silent = [agent.unreachable_since for agent in snapshot.agents]
         times += [since + snapshot.policy.hold_repaired_s for since in silent if since is not None]
     return (time for time in times if time > snapshot.now)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _START_PATIENCE_S = 20.0
 # One that takes longer is asked by a play, which says what is wrong with it.
 _PATIENCE_S = 5.0
 # So that the answers do not come all at once; one that is silent for so long keeps no other from being asked.
-_MOST_AT_ONCE, _AT_ONCE_S = 32, 0.5
+_MOST_AT_ONCE, _AT_ONCE_S = 32, 1.0
 _POLL_MS = 100
 # What follows from answers is decided once for all that come together, and that costs the more the longer the queue is.
 _FEW, _TOGETHER_S = 16, 1.0
@@ -72,22 +73,25 @@ class Observers:
         self._lock = threading.Lock()
         self._idle: dict[str, _Observer] = {}
         self._asked: dict[str, _Observer] = {}
+        self._askings: list[_Asking] = []
         self._wanted: deque[Agent] = deque()
+        self._coming: set[str] = set()
         self._not_before: dict[str, float] = {}
         self._openers = 0
         self._generation = 0
         self._is_closed = False
 
     def offer(self, agent: Agent) -> None:
-        """Let a program be opened on an agent that answers, unless there is one, or was a try a short time ago."""
+        """Let a program be opened on an agent that answers, unless there is one, or one was tried a short time ago."""
         with self._lock:
-            if self._is_closed or agent.id in self._idle or agent.id in self._asked:
+            if self._is_closed or any(agent.id in there for there in (self._idle, self._asked, self._coming)):
                 return
             now = self._clock()
             if now < self._not_before.get(agent.id, now):
                 return
             self._not_before[agent.id] = now + _OPEN_AGAIN_AFTER_S
             self._wanted.append(agent)
+            self._coming.add(agent.id)
             if self._openers == _OPENING_AT_ONCE:
                 return
             self._openers += 1
@@ -110,20 +114,33 @@ class Observers:
         """
         taken = self._take(agent_ids)
         waiting = dict(taken)
+        asking = _Asking({agent_id: observer.program for agent_id, observer in taken.items()})
+        with self._lock:
+            self._askings.append(asking)
         try:
-            for lines in _Asking({agent_id: observer.program for agent_id, observer in taken.items()}).answers():
+            for lines in asking.answers():
                 for agent_id in lines:
                     self._give_back(agent_id, waiting.pop(agent_id))
                 on_lines(lines)
         finally:
-            for agent_id, observer in waiting.items():
-                self._forget(agent_id, observer)
+            with self._lock:
+                self._askings.remove(asking)
+                for agent_id, observer in waiting.items():
+                    if self._asked.get(agent_id) is observer:
+                        del self._asked[agent_id]
             _end(waiting.values())
         return frozenset(taken.keys() - waiting.keys())
+
+    def hurry(self, agent_id: str) -> None:
+        """Let an agent that is about to be asked with others be the next, and pass its answer on at once."""
+        with self._lock:
+            for asking in self._askings:
+                asking.hurry(agent_id)
 
     def drop(self, agent_id: str) -> None:
         """End an agent's program; where it is being asked, after that."""
         with self._lock:
+            self._coming.discard(agent_id)
             self._asked.pop(agent_id, None)
             observer = self._idle.pop(agent_id, None)
         if observer is not None:
@@ -135,6 +152,7 @@ class Observers:
             observers = list(self._idle.values())
             self._idle, self._asked, self._not_before = {}, {}, {}
             self._wanted.clear()
+            self._coming.clear()
             self._generation += 1
         _end(observers)
 
@@ -151,19 +169,12 @@ class Observers:
         return taken
 
     def _give_back(self, agent_id: str, observer: _Observer) -> None:
-        if self._forget(agent_id, observer):
-            with self._lock:
-                self._idle[agent_id] = observer
-        else:
-            _end([observer])
-
-    def _forget(self, agent_id: str, observer: _Observer) -> bool:
-        """Return whether it was still to be kept."""
         with self._lock:
             is_kept = self._asked.get(agent_id) is observer
             if is_kept:
-                del self._asked[agent_id]
-        return is_kept
+                self._idle[agent_id] = self._asked.pop(agent_id)
+        if not is_kept:
+            _end([observer])
 
     def _open_wanted(self) -> None:
         """Open what is wanted, until there is nothing more."""
@@ -173,20 +184,25 @@ class Observers:
                     self._openers -= 1
                     return
                 agent, generation = self._wanted.popleft(), self._generation
-            opened = ExitStack()
-            try:
-                observer = _Observer(agent, opened.enter_context(self._open_program(agent)), opened)
-            except (AgentUnreachableError, OSError) as error:
-                log.info("%s; plays observe it", error)
-                with self._lock:
-                    self._not_before[agent.id] = self._clock() + _TRY_AGAIN_AFTER_S
-                continue
+            observer = self._opened(agent)
             with self._lock:
-                is_wanted = generation == self._generation and not self._is_closed
+                is_wanted = generation == self._generation and agent.id in self._coming
                 if is_wanted:
-                    self._idle[agent.id] = observer
-            if not is_wanted:
+                    self._coming.discard(agent.id)
+                    if observer is None:
+                        self._not_before[agent.id] = self._clock() + _TRY_AGAIN_AFTER_S
+                    else:
+                        self._idle[agent.id] = observer
+            if observer is not None and not is_wanted:
                 _end([observer])
+
+    def _opened(self, agent: Agent) -> _Observer | None:
+        opened = ExitStack()
+        try:
+            return _Observer(agent, opened.enter_context(self._open_program(agent)), opened)
+        except (AgentUnreachableError, OSError) as error:
+            log.info("%s; plays observe it", error)
+            return None
 
 
 def _end(observers: Collection[_Observer]) -> None:
@@ -208,9 +224,14 @@ class _Asking:
     def __init__(self, programs: Mapping[str, AgentProgram]) -> None:
         self._programs = programs
         self._by_output = {program.output: agent_id for agent_id, program in programs.items()}
-        self._to_ask = deque(programs)
+        self._to_ask = dict.fromkeys(programs)
+        self._urgent: frozenset[str] = frozenset()
         self._asked_at: dict[str, float] = {}
         self._poll = select.poll()
+
+    def hurry(self, agent_id: str) -> None:
+        """Ask this one next, if it is still to be asked. Called from one other thread at a time."""
+        self._urgent |= {agent_id}
 
     def answers(self) -> Iterator[dict[str, bytes]]:
         """Yield answers by agent, until all have answered or broken off, or are silent for too long."""
@@ -219,9 +240,11 @@ class _Asking:
         while self._to_ask or self._asked_at:
             now = time.monotonic()
             self._ask_next(now)
-            self._give_up_silent(now)
             lines |= self._received()
-            if lines and (len(self._programs) <= _FEW or now - yielded_at > _TOGETHER_S):
+            # After what has come meanwhile was read: it may be this process that was slow.
+            self._give_up_silent(now)
+            is_urgent = not lines.keys().isdisjoint(self._urgent)
+            if lines and (is_urgent or len(self._programs) <= _FEW or now - yielded_at > _TOGETHER_S):
                 yield lines
                 lines, yielded_at = {}, now
         if lines:
@@ -229,8 +252,9 @@ class _Asking:
 
     def _ask_next(self, now: float) -> None:
         recent = sum(now - at < _AT_ONCE_S for at in self._asked_at.values())
-        for _ in range(min(len(self._to_ask), _MOST_AT_ONCE - recent)):
-            agent_id = self._to_ask.popleft()
+        urgent = self._urgent & self._to_ask.keys()
+        for agent_id in urgent.union(islice(self._to_ask, max(0, _MOST_AT_ONCE - recent))):
+            del self._to_ask[agent_id]
             if _is_asked(self._programs[agent_id]):
                 self._asked_at[agent_id] = now
                 self._poll.register(self._programs[agent_id].output, select.POLLIN)

@@ -4,7 +4,7 @@ import json
 import marshal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,10 @@ class ObservingGateway:
         if self._known.lasting:
             self._observers.offer(agent)
 
+    def hurry(self, agent_id: str) -> None:
+        """Observe an agent before others of the same visit: a kernel has died there."""
+        self._observers.hurry(agent_id)
+
     def close(self) -> None:
         self._observers.close()
 
@@ -69,7 +73,7 @@ class ObservingGateway:
         wanted = frozenset(agent_ids) if agent_ids else (known.everybody or frozenset()) - frozenset(without)
         asked = self._observers.among({agent_id: known.values[agent_id] for agent_id in wanted & known.values.keys()})
         others = wanted - asked
-        with _beside(partial(self._play, known, others, on_answer) if others else None):
+        with _beside(partial(self._play, known, others, on_answer)) if others else nullcontext():
             answered = self._observers.ask(asked, partial(self._pass_on, known, on_answer))
         if asked - answered:
             self._play(known, asked - answered, on_answer)
@@ -157,14 +161,13 @@ def _with_known_images(report: object, before: tuple[int, tuple[ImageReport, ...
 
 
 @contextmanager
-def _beside(run: Callable[[], None] | None) -> Iterator[None]:
+def _beside(run: Callable[[], None]) -> Iterator[None]:
     """Run something in another thread meanwhile. Raises at last what it raises."""
     failures: list[Exception] = []
 
     def work() -> None:
         try:
-            if run is not None:
-                run()
+            run()
         except Exception as error:  # noqa: BLE001 - raised again in the thread that waits for it
             failures.append(error)
 

@@ -1,5 +1,6 @@
 """A database of each earlier migration, with rows in every table, is upgraded without loss."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -121,7 +122,7 @@ def rows_of(table: sa.Table) -> list[dict[str, Any]]:
         "sessions": [{**session_row(session), "wait": {"message": "busy"}} for session in SESSIONS],
         "kernels": [row for session in SESSIONS for row in kernel_rows(session)],
         "waits": [{"id": 7, "wait": wait_row(Wait(WaitCode.BUSY, "busy"))}],
-        "agents": [{**agent_row(AGENT), "report": {**agent_row(AGENT)["report"], **attributes}}],
+        "agents": [{**agent_row(AGENT), "report": {**json.loads(agent_row(AGENT)["report"]), **attributes}}],
     }
     if table.name not in known:
         return [{column.name: a_value(column) for column in table.columns}]

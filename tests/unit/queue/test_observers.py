@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -140,6 +141,25 @@ def test_silent_programs_keep_no_other_from_being_asked(monkeypatch):
     observers.close()
 
 
+def test_one_that_is_in_a_hurry_is_asked_before_its_turn(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(module, "_AT_ONCE_S", 600.0)
+    monkeypatch.setattr(module, "_FEW", 0)
+    monkeypatch.setattr(module, "_TOGETHER_S", 600.0)
+    monkeypatch.setattr(module, "_PATIENCE_S", 600.0)
+    observers = opened(Programs(a1=IS_SILENT, a2=SAYS_AGAIN, a3=SAYS_AGAIN), *map(make_agent, ("a1", "a2", "a3")))
+    heard: SimpleQueue[Mapping[str, bytes]] = SimpleQueue()
+    asking = threading.Thread(target=observers.ask, args=(["a1", "a2", "a3"], heard.put))
+    asking.start()
+    eventually(lambda: observers._askings)
+    observers.hurry("a3")
+    assert heard.get(timeout=60) == {"a3": b"answer 0"}
+    assert heard.empty()
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
+    asking.join()
+    observers.close()
+
+
 def test_one_that_cannot_be_opened_is_tried_again_only_later(caplog):
     programs, now = Programs(), [0.0]
     observers = Observers(programs.open, lambda: now[0])
@@ -165,7 +185,8 @@ def test_an_agent_that_the_inventory_describes_otherwise_now_is_not_asked():
     observers.close()
 
 
-def test_what_is_dropped_while_it_is_opened_is_ended():
+@pytest.mark.parametrize("drop", [Observers.drop_all, Observers.close, lambda observers: observers.drop("a1")])
+def test_what_is_dropped_while_it_is_opened_is_ended(drop):
     programs = Programs(a1=SAYS_AGAIN)
     observers = Observers(programs.open)
     going_on, reached = threading.Event(), threading.Event()
@@ -177,7 +198,7 @@ def test_what_is_dropped_while_it_is_opened_is_ended():
     programs.before = wait
     observers.offer(make_agent("a1"))
     assert reached.wait(60)
-    observers.drop_all()
+    drop(observers)
     going_on.set()
     eventually(lambda: programs.opened == ["a1"] and programs.running == 0)
     assert asked(observers, "a1") == {}
@@ -207,3 +228,24 @@ def test_nothing_is_opened_once_all_is_closed():
     observers.offer(make_agent("a1"))
     assert asked(observers, "a1") == {}
     assert programs.opened == []
+
+
+def test_one_that_takes_long_to_open_is_opened_once():
+    programs, now = Programs(a1=SAYS_AGAIN), [0.0]
+    observers = Observers(programs.open, lambda: now[0])
+    going_on, reached = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        reached.set()
+        going_on.wait(60)
+
+    programs.before = wait
+    observers.offer(make_agent("a1"))
+    assert reached.wait(60)
+    now[0] = 10 * module._OPEN_AGAIN_AFTER_S
+    observers.offer(make_agent("a1"))
+    going_on.set()
+    eventually(lambda: asked(observers, "a1"))
+    observers.close()
+    eventually(lambda: programs.running == 0)
+    assert programs.opened == ["a1"]

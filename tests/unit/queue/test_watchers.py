@@ -26,8 +26,10 @@ def test_a_death_during_a_launch_is_not_dropped_and_one_by_our_own_hand_is(monke
         raise AgentUnreachableError(f"agent {agent.id}: its engine closed the event stream")
 
     monkeypatch.setattr(daemon, "watch_deaths", dies)
-    watchers = daemon._Watchers(Settings(), store, lambda _: None)
+    hurried = []
+    watchers = daemon._Watchers(Settings(), store, SimpleNamespace(hurry=hurried.append))
     observed = []
     watchers.died = lambda *death: observed.append(death)
     watchers._watch(make_agent("a1"))
     assert observed == ([("a1", session.id)] if state in WATCHED else [])
+    assert hurried == (["a1"] if state in WATCHED else [])
