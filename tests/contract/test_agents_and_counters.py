@@ -16,14 +16,25 @@ from tests.strategies.agents import make_agent, observed
 from tests.strategies.values import NOW
 
 
-def test_agents_are_read_as_they_were_saved(store):
+def test_agents_are_read_as_they_were_saved(url, store, open_store):
     one = make_agent("a1", gpus=2, units_per_gpu=4, reserved_cpu=1)
     silent = {"state": AgentState.UNREACHABLE, "problem": "it does not answer", "unreachable_since": NOW - 5.5}
     two = replace(make_agent("a2", resource_group="gpu"), **silent)
     store.save_agents([two, one])
-    found = store.snapshot(NOW).agents
-    assert found == (one, two)
-    assert [agent.report for agent in found] == [one.report, two.report]
+    # One store remembers what it wrote, the other reads it.
+    for reader in (store, open_store(url)):
+        found = reader.snapshot(NOW).agents
+        assert found == (one, two)
+        assert [agent.report for agent in found] == [one.report, two.report]
+
+
+def test_a_report_that_another_store_writes_replaces_the_one_that_was_written_here(url, store, open_store):
+    other = open_store(url)
+    for number, writer in enumerate((store, other, store, other)):
+        agent = make_agent("a1", cpus=number + 1)
+        writer.save_agents([agent])
+        assert [read.report for read in store.snapshot(NOW).agents] == [agent.report]
+        assert [read.report for read in other.snapshot(NOW).agents] == [agent.report]
 
 
 def test_an_agent_seen_again_is_one_agent(store):

@@ -114,6 +114,12 @@ def test_a_gateway_uses_the_play_that_waits_and_starts_another(gateway):
     assert observed(gateway, "a1") == {"a1": "one"}
 
 
+def test_more_agents_than_an_argument_can_name_are_visited(gateway, inventory):
+    others = [f"{number:0>100}" for number in range(2_000)]
+    assert observed(gateway, "a1", *others) == {"a1": "one"}
+    assert observed(AnsibleGateway(inventory, "muster"), "a2", *others) == {"a2": "two"}
+
+
 def test_a_changed_inventory_is_read_again(gateway, inventory, tmp_path):
     write_inventory(inventory, a1=python_that_says(tmp_path / "other", "another"))
     assert observed(gateway) == {"a1": "another"}
