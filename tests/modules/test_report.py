@@ -25,6 +25,8 @@ def test_a_host_reports_what_it_has(cluster):
     assert report["docker"]["version"] == info["ServerVersion"]
     assert report["docker"]["cgroup_version"] in {"1", "2"}
     assert IMAGE in [tag for image in report["images"] for tag in image["tags"]]
+    # In the same order each time: a decision need not be made anew.
+    assert report["images"] == sorted(report["images"], key=lambda image: image["id"])
     assert report["generation"] is None
     assert (report["kernels"], report["networks"], report["files"]) == ([], [], [])
     assert report["runtime"].startswith("openssh-")

@@ -118,7 +118,8 @@ def gather_report(
         "gpu_toolkit": toolkit.version() if answers.gpus else None,
         "gpu_cdi": cdi.offered_gpus(info) if answers.gpus else None,
         "gpu_unlinked": device_nodes.unlinked_nodes() if info.get("CgroupDriver") == "systemd" else [],
-        "images": [_image(image) for image in images],
+        # The engine lists them in another order each time, and a report that differs is decided by anew.
+        "images": sorted((_image(image) for image in images), key=lambda image: image["id"]),
         "generation": host_state.read_generation(cluster),
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
         "networks": _networks(networks, is_manager=swarm["manager"]),
@@ -197,7 +198,7 @@ def _networks(entries: list[dict[str, Any]], *, is_manager: bool) -> list[dict[s
 
 def _image(image: dict[str, Any]) -> dict[str, Any]:
     tags = [tag for tag in image["RepoTags"] or [] if tag != "<none>:<none>"]
-    return {"id": image["Id"], "tags": tags, "size_bytes": image["Size"]}
+    return {"id": image["Id"], "tags": sorted(tags), "size_bytes": image["Size"]}
 
 
 def _meminfo(path: Path, name: str) -> int | None:
