@@ -185,7 +185,7 @@ def _receiving_nudges(settings: Settings, on_message: Callable[[str], None]) -> 
 class _Watchers:
     """The threads, one for each agent, that learn from its engine when a kernel dies.
 
-    The gateway is told of reports and of deaths, too.
+    They also tell the gateway of reports and deaths.
     """
 
     def __init__(self, settings: Settings, store: Store, gateway: ObservingGateway) -> None:

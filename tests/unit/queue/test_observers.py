@@ -88,6 +88,20 @@ def asked(observers: Observers, *agent_ids: str) -> dict[str, str]:
     return said
 
 
+def begun_to_open(observers: Observers, programs: Programs) -> threading.Event:
+    """Let a program be opened on a1, and return once that has begun; the event lets it go on."""
+    going_on, reached = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        reached.set()
+        going_on.wait(60)
+
+    programs.before = wait
+    observers.offer(make_agent("a1"))
+    assert reached.wait(60)
+    return going_on
+
+
 def test_one_program_answers_as_often_as_it_is_asked():
     programs = Programs(a1=SAYS_AGAIN, a2=SAYS_AGAIN)
     observers = opened(programs, make_agent("a1"), make_agent("a2"))
@@ -189,15 +203,7 @@ def test_an_agent_that_the_inventory_describes_otherwise_now_is_not_asked():
 def test_what_is_dropped_while_it_is_opened_is_ended(drop):
     programs = Programs(a1=SAYS_AGAIN)
     observers = Observers(programs.open)
-    going_on, reached = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        reached.set()
-        going_on.wait(60)
-
-    programs.before = wait
-    observers.offer(make_agent("a1"))
-    assert reached.wait(60)
+    going_on = begun_to_open(observers, programs)
     drop(observers)
     going_on.set()
     eventually(lambda: programs.opened == ["a1"] and programs.running == 0)
@@ -233,15 +239,7 @@ def test_nothing_is_opened_once_all_is_closed():
 def test_one_that_takes_long_to_open_is_opened_once():
     programs, now = Programs(a1=SAYS_AGAIN), [0.0]
     observers = Observers(programs.open, lambda: now[0])
-    going_on, reached = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        reached.set()
-        going_on.wait(60)
-
-    programs.before = wait
-    observers.offer(make_agent("a1"))
-    assert reached.wait(60)
+    going_on = begun_to_open(observers, programs)
     now[0] = 10 * module._OPEN_AGAIN_AFTER_S
     observers.offer(make_agent("a1"))
     going_on.set()
