@@ -14,12 +14,11 @@ from ansible.plugins.action import ActionBase
 
 from muster.ansible_gateway.bounded_programs import bounded_pipes
 from muster.ansible_gateway.kept_code import NOT_KEPT, by_name, with_sources
-from muster.ansible_gateway.layout import INVENTORY
+from muster.ansible_gateway.layout import INVENTORY, MOST_OF_A_REPORT_BYTES
 from muster.ansible_gateway.packed_modules import sources_of
 
 # A visit may bring the logs of many kernels that ended.
 _MOST_OF_A_VISIT = 256 << 20
-_MOST_BYTES = 32 << 20
 # What hands a result on after this, in Ansible and in ansible-runner, drops one that is too deep for it.
 _MOST_LEVELS = 50
 _KEPT = (
@@ -35,7 +34,7 @@ class AgentAction(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         attributes = self._templar.template((task_vars or {}).get("agent_attributes", {}))
-        most_bytes = _MOST_OF_A_VISIT if self._task.action == "agent_converge" else _MOST_BYTES
+        most_bytes = _MOST_OF_A_VISIT if self._task.action == "agent_converge" else MOST_OF_A_REPORT_BYTES
         with bounded_pipes(most_bytes) as allowance:
             result = self._execute_as(by_name, task_vars)
             if result.get(NOT_KEPT):

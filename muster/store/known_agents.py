@@ -17,8 +17,8 @@ REVISION = "agent-revision"
 FORGOTTEN = "agents-forgotten"
 AGENT_COUNTERS = (REVISION, FORGOTTEN)
 _REPORT = sa.cast(agents.c.report, sa.Text).label("report")
-_OTHERS = (column for column in agents.c if column is not agents.c.report)
-_CHANGED = sa.select(*_OTHERS, _REPORT).where(agents.c.revision > sa.bindparam("known"))
+_COLUMNS = [_REPORT if column is agents.c.report else column for column in agents.c]
+_CHANGED = sa.select(*_COLUMNS).where(agents.c.revision > sa.bindparam("known"))
 
 
 class KnownAgents:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.ansible_gateway.agent_program import agent_program
+from muster.ansible_gateway.layout import MOST_OF_A_REPORT_BYTES
 from muster.core.agents.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_program import AgentProgram, running
@@ -22,8 +23,6 @@ from muster.service.queue.journal import log
 OpenProgram = Callable[[Agent], AbstractContextManager[AgentProgram]]
 _MARK = b"muster:observer\n"
 _TITLE = "the program that observes it"
-# As for the answer of a module: `ansible_gateway/agent_action.py`.
-_MOST_ANSWER_BYTES = 32 << 20
 # The start of an interpreter on a busy host, and ssh before it.
 _START_PATIENCE_S = 20.0
 # One that takes longer is asked by a play, which says what is wrong with it.
@@ -269,7 +268,7 @@ class _Asking:
         for output, _ in self._poll.poll(_POLL_MS) if self._asked_at else ():
             agent_id = self._by_output[output]
             try:
-                line = self._programs[agent_id].line_if_whole(_MOST_ANSWER_BYTES)
+                line = self._programs[agent_id].line_if_whole(MOST_OF_A_REPORT_BYTES)
             except AgentUnreachableError:
                 self._stop_waiting_for(agent_id)
                 continue

@@ -134,8 +134,11 @@ class ObservingGateway:
             said = None
         if not isinstance(said, dict):
             return AgentAnswer(agent_id, problem="its answer is refused: it is not an object of JSON")
-        if failure := said.get("failed", ""):
-            return AgentAnswer(agent_id, problem=one_line(str(failure)))
+        if failure := said.get("failed"):
+            # Anything else may lie in so many levels that it cannot be written.
+            is_text = isinstance(failure, str)
+            problem = one_line(failure) if is_text else "its answer is refused: its reason for no report is no text"
+            return AgentAnswer(agent_id, problem=problem)
         report = said.get("report")
         digest = _with_known_images(report, known.images.get(agent_id))
         answer = read_visit(agent_id, {"report": report, INVENTORY: known.values[agent_id]})

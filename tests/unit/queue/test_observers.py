@@ -124,7 +124,7 @@ def test_many_are_asked_a_few_at_a_time_and_all_answer(monkeypatch):
 @pytest.mark.parametrize("script", [IS_SILENT, SAYS_HALF, BREAKS_OFF, SAYS_TOO_MUCH, HAS_ENDED])
 def test_a_program_that_gives_no_answer_is_ended_and_not_asked_again(monkeypatch, script):
     monkeypatch.setattr(module, "_PATIENCE_S", 0.1)
-    monkeypatch.setattr(module, "_MOST_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(module, "MOST_OF_A_REPORT_BYTES", 10_000)
     programs, now = Programs(a1=script), [0.0]
     observers = opened(programs, make_agent("a1"), clock=lambda: now[0])
     assert asked(observers, "a1") == {}
