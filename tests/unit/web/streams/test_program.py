@@ -203,7 +203,7 @@ def test_a_server_that_stops_says_so_to_who_waits_for_a_program(main1, app):
     with main1.start(["cat"]) as execution:
         execution.connection.sendall(b"begun")
         assert execution.connection.recv(5) == b"begun"
-        for connection in app.state.programs:
+        for connection in tuple(app.state.programs):
             connection.stop()
         assert all_of(execution.connection) == b""
         with pytest.raises(clients.ServerError, match=r"before the program ended: .*the server stops"):

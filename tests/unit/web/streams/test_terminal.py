@@ -232,7 +232,7 @@ def test_a_terminal_ends_with_its_token_its_session_and_the_server(browser, trai
         elif how == "signed out":
             ada.post("/sign-out")
         elif how == "server":
-            for one in app.state.terminals:
+            for one in tuple(app.state.terminals):
                 one.stop()
         else:
             changed_session(service, train, how)
