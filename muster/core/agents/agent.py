@@ -1,8 +1,9 @@
 """Agents as the scheduler sees them, and what a host's report says of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from muster.contract.report import GpuReport, Report
@@ -137,9 +138,7 @@ class Agent:
 
         They may differ in when they were observed, and in what a report says of use and of containers.
         """
-        if replace(self, observed_at=other.observed_at) != other or self.attributes != other.attributes:
-            return False
-        return self.report.model_copy(update={name: getattr(other.report, name) for name in _OF_USE}) == other.report
+        return _deciding(self) == _deciding(other) and _deciding_report(self.report) == _deciding_report(other.report)
 
     def in_service(self) -> "Agent":
         """Return the agent as if it and its GPUs were well: it answers, is not drained, no launch has failed there."""
@@ -200,6 +199,11 @@ class Agent:
         """Return the agent as it may be shown: STALE if it was ALIVE, but was not observed for `most_s`."""
         is_stale = self.state is AgentState.ALIVE and abs(now - self.observed_at) > most_s
         return replace(self, state=AgentState.STALE) if is_stale else self
+
+
+_compared = (item.name for item in fields(Agent) if item.compare and item.name != "observed_at")
+_deciding = attrgetter(*_compared, "attributes")
+_deciding_report = attrgetter(*(name for name in Report.model_fields if name not in _OF_USE))
 
 
 def leftovers_line(agent: Agent) -> str:

@@ -13,9 +13,9 @@ def is_cut_off(agents: Iterable[Agent]) -> bool:
 
     The control node's own agent is no witness, nor are those that were lost before or have left the inventory.
     """
-    remote = [agent for agent in agents if _is_witness(agent)]
-    silent = [agent for agent in remote if _is_silent(agent)]
-    return bool(silent) and len(silent) > _MOST_SILENT * len(remote)
+    everybody = tuple(agents)
+    silent = sum(_is_silent(agent) and _is_witness(agent) for agent in everybody)
+    return silent > 0 and silent > _MOST_SILENT * sum(map(_is_witness, everybody))
 
 
 def excused(agents: Collection[Agent]) -> frozenset[str]:

@@ -75,7 +75,8 @@ class KnownSessions:
 
     def ended(self, connection: sa.Connection, queue: KnownQueue) -> Mapping[str, Session]:
         """Return by id the ended sessions that a pending one depends on."""
-        needed = {key for keys in queue.dependencies.values() for key in keys} - queue.by_id.keys()
+        # Not by a set's difference, which would go through the whole queue.
+        needed = {key for keys in queue.dependencies.values() for key in keys if key not in queue.by_id}
         # An ended session does not change any more.
         known = {key: session for key, session in self._ended.items() if key in needed}
         self._ended = known | self._reader.of_ids(connection, sorted(needed - known.keys()))
