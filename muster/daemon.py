@@ -20,6 +20,7 @@ from muster.core.values.errors import (
     QueueLockLostError,
     StoreUnavailableError,
 )
+from muster.core.values.garbage import RareSearches
 from muster.engine.agent_engine import watch_deaths
 from muster.service.control_node import opened_for_daemon
 from muster.service.notify.delivery_worker import delivery_thread
@@ -133,6 +134,7 @@ def _work(
         watchers.note_report,
         # What agents said is in the database: that takes writes again.
         lambda: trouble.over("the queue is worked again"),
+        RareSearches().make_if_due,
         worker=Worker.DAEMON,
     )
     watchers.died = lambda agent_id, session_id: loop.send(KernelDied(agent_id, session_id))

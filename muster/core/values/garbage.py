@@ -1,8 +1,11 @@
 """When to look for garbage, and among what."""
 
 import gc
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+_SEARCH_ALL_S = 3600.0
 
 
 @contextmanager
@@ -26,3 +29,23 @@ def keep_what_is_loaded() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+class RareSearches:
+    """Searches for garbage among all that a process holds, once an hour; those in between go over what is newer.
+
+    For a process that holds much for long: Python would search all of it whenever enough is new. With a hundred
+    thousand sessions that stops every thread for some 0.8 s, each second minute, because agents report.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at = clock()
+
+    def make_if_due(self) -> None:
+        """Search all if an hour has passed since the last time, or if this is the first one."""
+        if self._clock() < self._at:
+            return
+        gc.unfreeze()
+        keep_what_is_loaded()
+        self._at = self._clock() + _SEARCH_ALL_S

@@ -62,7 +62,7 @@ class QueueLoop:
     """The loop holds the queue's lock for as long as it runs.
 
     `on_report` gets each agent that gave a report. `on_recorded` is called when answers are in the database.
-    `worker` names the command that runs it, for the heartbeat.
+    `between_turns` is called after each. `worker` names the command that runs it, for the heartbeat.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class QueueLoop:
         lock: QueueLock,
         on_report: Callable[[Agent], None] = lambda _agent: None,
         on_recorded: Callable[[], None] = lambda: None,
+        between_turns: Callable[[], None] = lambda: None,
         *,
         worker: Worker = Worker.ONCE,
     ) -> None:
@@ -80,6 +81,7 @@ class QueueLoop:
         self._lock = lock
         self._on_report = on_report
         self._on_recorded = on_recorded
+        self._between_turns = between_turns
         self._inbox: SimpleQueue[Fact | Nudge | KernelDied] = SimpleQueue()
         self._worker = QueueWorker(shell, self._inbox.put)
         self._timer = PassTimer(shell.store)
@@ -114,6 +116,7 @@ class QueueLoop:
                 self._observe_all()
             self._decide()
             self._report()
+            self._between_turns()
             if self._take(min(self._due_in(), self._observe_at - time.monotonic())):
                 self._finish_visits()
                 self._journal.write_changes()

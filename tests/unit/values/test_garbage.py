@@ -1,12 +1,10 @@
-"""What a process that has loaded its code looks for garbage among."""
+"""What a process looks for garbage among."""
 
 import subprocess
 import sys
 
-# In a process of its own: this one has been told to keep what it has loaded.
-PROGRAM = """
+CIRCLES = """
 import gc, weakref
-from muster.core.values.garbage import keep_what_is_loaded
 
 class Value:
     pass
@@ -15,6 +13,10 @@ def circle():
     value = Value()
     value.itself = value
     return value
+"""
+
+KEPT = """
+from muster.core.values.garbage import keep_what_is_loaded
 
 loaded, garbage = circle(), weakref.ref(circle())
 keep_what_is_loaded()
@@ -24,7 +26,32 @@ gc.collect()
 print(later() is None)
 """
 
+RARELY_SEARCHED = """
+from muster.core.values.garbage import RareSearches
+
+now = [0.0]
+searches = RareSearches(lambda: now[0])
+held = circle()
+searches.make_if_due()
+old, young = weakref.ref(held), weakref.ref(circle())
+del held
+gc.collect()
+print(old() is None, young() is None)
+for now[0] in (3599.0, 3600.0):
+    searches.make_if_due()
+    print(old() is None)
+"""
+
+
+def said_by(program: str) -> list[str]:
+    # In a process of its own: this one has been told to keep what it has loaded.
+    done = subprocess.run([sys.executable, "-c", CIRCLES + program], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
 
 def test_what_is_loaded_is_left_out_of_searches_and_later_garbage_is_found():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "True"]
+    assert said_by(KEPT) == ["False", "True", "True"]
+
+
+def test_what_is_old_is_searched_once_an_hour_and_what_is_newer_always():
+    assert said_by(RARELY_SEARCHED) == ["False", "True", "False", "True"]
