@@ -210,7 +210,7 @@ class _Watchers:
             # The kernels of a session that is being ended die by our own hand. Those of one that is being launched may
             # die before the launch's answer is here, and after the report in it was made.
             if session is not None and session.state in _WATCHED:
-                self._gateway.hurry(agent.id)
+                self._gateway.hurry([agent.id])
                 self.died(agent.id, session_id)
 
         try:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def opened_for_daemon(
     plays = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root, plays_ahead)
     gateway = ObservingGateway(plays, settings.inventory, observers)
     with closing(plays), closing(gateway), _opened(settings, gateway) as shell:
-        yield shell, gateway
+        yield replace(shell, hurry=gateway.hurry), gateway
 
 
 @contextmanager

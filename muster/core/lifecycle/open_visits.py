@@ -17,7 +17,8 @@ class OpenVisit:
     """A visit that goes on since `since`, in seconds since the epoch.
 
     `waiting` holds the agents that are to answer, `answered` those that have. A visit `everywhere` goes to the whole
-    inventory: agents that were not waited for may answer too. `steps` says, by session id, what the manifests request.
+    inventory: agents that were not waited for may answer too. One that `observes` has no manifests; otherwise `steps`
+    says, by session id, what they request.
     """
 
     number: int
@@ -25,6 +26,7 @@ class OpenVisit:
     waiting: frozenset[str]
     answered: frozenset[str] = frozenset()
     everywhere: bool = False
+    observes: bool = False
     steps: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -39,6 +41,11 @@ class OpenVisits:
     def in_flight(self) -> frozenset[str]:
         """Return the agents that a visit waits for."""
         return frozenset(agent_id for visit in self.visits for agent_id in visit.waiting)
+
+    @property
+    def observed(self) -> frozenset[str]:
+        """Return the agents that an observation waits for."""
+        return frozenset(agent_id for visit in self.visits if visit.observes for agent_id in visit.waiting)
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -60,9 +67,11 @@ class OpenVisits:
     def find(self, number: int | None) -> OpenVisit | None:
         return next((visit for visit in self.visits if visit.number == number), None)
 
-    def opened(self, agent_ids: Collection[str], now: float, *, everywhere: bool = False) -> "OpenVisits":
+    def opened(
+        self, agent_ids: Collection[str], now: float, *, everywhere: bool = False, observes: bool = False
+    ) -> "OpenVisits":
         """Return these visits with another one; its number is `last_number`."""
-        visit = OpenVisit(self.last_number + 1, now, frozenset(agent_ids), everywhere=everywhere)
+        visit = OpenVisit(self.last_number + 1, now, frozenset(agent_ids), everywhere=everywhere, observes=observes)
         return OpenVisits((*self.visits, visit), visit.number)
 
     def begun(self, numbers: Collection[int], now: float) -> "OpenVisits":

@@ -16,10 +16,14 @@ STRAY_FILES = "files of sessions that are not there"
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """The sessions to launch now, and the ids of the agents to visit."""
+    """The sessions to launch now, and the ids of the agents to visit.
+
+    `needed` are agents that sessions need to start or to end, be they to be visited now or not.
+    """
 
     launches: tuple[Session, ...]
     agents: frozenset[str]
+    needed: frozenset[str]
 
 
 def touches(
@@ -42,9 +46,11 @@ def touches(
     launches: list[Session] = []
     launching: set[str] = set()
     others: set[str] = set()
+    starting: set[str] = set()
     for session in sorted(snapshot.placed, key=lambda s: (s.submitted_at, s.id)):
         if session.id in launchable:
             needed = _needed(session, snapshot)
+            starting |= needed
             if needed and needed <= available:
                 launches.append(session)
                 launching |= needed
@@ -54,12 +60,13 @@ def touches(
             others.update(unclear[session.id])
         elif session.step is LaunchStep.RELEASING or session.state is SessionState.TERMINATING:
             others.update(agent_id for agent_id in session.agents if agent_id not in done_by.get(session.id, ()))
+    needed_by_any = frozenset(starting | others)
     visited = [agent for agent in snapshot.agents if agent.id not in resisting and leftovers(agent, snapshot)]
     others.update(agent.id for agent in visited)
     if snapshot.overlay_keeper and any(s.spans_agents for agent in visited for s, _ in _cut_off(agent, snapshot)):
         # If the overlay is gone, the keeper makes another one.
         others.add(snapshot.overlay_keeper.id)
-    return Touched(tuple(launches), frozenset(launching | (others & available)))
+    return Touched(tuple(launches), frozenset(launching | (others & available)), needed_by_any)
 
 
 def kept_for_gangs(snapshot: Snapshot, launchable: Collection[str], in_flight: Collection[str]) -> frozenset[str]:

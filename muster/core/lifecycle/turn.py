@@ -56,7 +56,7 @@ class Turn:
     Where the store refuses an event, the world has changed: the turn is thrown away, and another one taken. With
     `again` another one follows in any case. `snapshot` is as it will be once the events are committed. `waits` says why
     sessions are PENDING; None: as before. `agents` are those that the clock has changed, `records` the launch records
-    that it has, by agent id.
+    that it has, by agent id. Agents that are `awaited` are being observed, and sessions need them to start or to end.
     """
 
     events: tuple[Event, ...]
@@ -67,6 +67,7 @@ class Turn:
     waits: Waits | None = None
     agents: tuple[Agent, ...] = ()
     records: Mapping[str, LaunchRecord] = field(default_factory=dict)
+    awaited: frozenset[str] = frozenset()
     again: bool = False
 
 
@@ -97,10 +98,11 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
     snapshot = applied(snapshot, pull_events)
     ledger = replace(ledger, pulls=ledger.pulls.begun(pulls))
     observations, ledger = _observations(snapshot, ledger)
-    convergences, ledger = _convergences(snapshot, ledger)
+    convergences, awaited, ledger = _convergences(snapshot, ledger)
     # Now, since an agent that is visited anyway tells of deaths in its answer.
     of_deaths, ledger = _due_observations(snapshot, ledger.observing_deaths(snapshot, ledger.deaths))
-    return Turn((*events, *pull_events), ledger, snapshot, (*observations, *convergences, *of_deaths), pulls, waits)
+    visits = (*observations, *convergences, *of_deaths)
+    return Turn((*events, *pull_events), ledger, snapshot, visits, pulls, waits, awaited=awaited)
 
 
 def turn_of_deaths(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> Turn:
@@ -146,7 +148,7 @@ def _observations(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledg
         ledger = replace(ledger, to_observe_all=False).observing(kept)
         left_out = in_flight | kept
         if agents.keys() - left_out or not (agents or ledger.visits.is_everywhere):
-            opened = ledger.visits.opened(agents.keys() - left_out, snapshot.now, everywhere=True)
+            opened = ledger.visits.opened(agents.keys() - left_out, snapshot.now, everywhere=True, observes=True)
             ledger = replace(ledger, visits=opened)
             visits.append(Observation(opened.last_number, without=tuple(sorted(left_out))))
     due, ledger = _due_observations(snapshot, ledger)
@@ -162,23 +164,25 @@ def _due_observations(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], 
     ledger = replace(ledger, to_observe=to_observe - free)
     if not free:
         return [], ledger
-    opened = ledger.visits.opened(free, snapshot.now)
+    opened = ledger.visits.opened(free, snapshot.now, observes=True)
     return [Observation(opened.last_number, tuple(sorted(free)))], replace(ledger, visits=opened)
 
 
-def _convergences(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], Ledger]:
+def _convergences(snapshot: Snapshot, ledger: Ledger) -> tuple[list[Visit], frozenset[str], Ledger]:
+    """Return the visit to agents that can be visited now, and those that sessions need and that are being observed."""
     if len(ledger.visits.prompt(PROMPT_S, snapshot.now)) >= _MOST_PROMPT_VISITS:
-        return [], ledger
+        return [], frozenset(), ledger
     touched = _touched(snapshot, ledger)
+    awaited = touched.needed & ledger.visits.observed
     if not touched.agents:
-        return [], ledger
+        return [], awaited, ledger
     agents = {agent.id: agent for agent in snapshot.agents}
     visited = tuple(agents[agent_id] for agent_id in sorted(touched.agents))
     tried = {agent.id: leftovers(agent, snapshot) for agent in visited}
     opened = ledger.visits.opened(touched.agents, snapshot.now)
     keeper = snapshot.overlay_keeper
     visit = Convergence(opened.last_number, visited, touched.launches, keeper.id if keeper else None)
-    return [visit], replace(ledger, visits=opened, leftovers_tried={**ledger.leftovers_tried, **tried})
+    return [visit], awaited, replace(ledger, visits=opened, leftovers_tried={**ledger.leftovers_tried, **tried})
 
 
 def _touched(snapshot: Snapshot, ledger: Ledger) -> Touched:

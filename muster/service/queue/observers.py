@@ -30,8 +30,11 @@ _PATIENCE_S = 5.0
 # So that the answers do not come all at once; one that is silent for so long keeps no other from being asked.
 _MOST_AT_ONCE, _AT_ONCE_S = 32, 1.0
 _POLL_MS = 100
-# What follows from answers is decided once for all that come together, and that costs the more the longer the queue is.
-_FEW, _TOGETHER_S = 16, 1.0
+# Answers of many agents come close together.
+_GATHER_S = 0.05
+# What follows from answers is decided once for all that come together, and that costs the more the more agents and
+# sessions there are. Those that anything waits for are passed on at once.
+_FEW, _TOGETHER_S = 16, 5.0
 _OPENING_AT_ONCE = 8
 _OPEN_AGAIN_AFTER_S, _TRY_AGAIN_AFTER_S = 60.0, 900.0
 
@@ -72,6 +75,7 @@ class Observers:
         self._lock = threading.Lock()
         self._idle: dict[str, _Observer] = {}
         self._asked: dict[str, _Observer] = {}
+        self._urgent: set[str] = set()
         self._askings: list[_Asking] = []
         self._wanted: deque[Agent] = deque()
         self._coming: set[str] = set()
@@ -116,6 +120,8 @@ class Observers:
         asking = _Asking({agent_id: observer.program for agent_id, observer in taken.items()})
         with self._lock:
             self._askings.append(asking)
+            asking.hurry(self._urgent & taken.keys())
+            self._urgent -= taken.keys()
         try:
             for lines in asking.answers():
                 for agent_id in lines:
@@ -130,11 +136,12 @@ class Observers:
             _end(waiting.values())
         return frozenset(taken.keys() - waiting.keys())
 
-    def hurry(self, agent_id: str) -> None:
-        """Let an agent that is about to be asked with others be the next, and pass its answer on at once."""
+    def hurry(self, agent_ids: Collection[str]) -> None:
+        """Let agents be the next that are asked, now or the next time, and pass their answers on at once."""
         with self._lock:
+            self._urgent |= self._idle.keys() & set(agent_ids)
             for asking in self._askings:
-                asking.hurry(agent_id)
+                asking.hurry(agent_ids)
 
     def drop(self, agent_id: str) -> None:
         """End an agent's program; where it is being asked, after that."""
@@ -228,9 +235,9 @@ class _Asking:
         self._asked_at: dict[str, float] = {}
         self._poll = select.poll()
 
-    def hurry(self, agent_id: str) -> None:
-        """Ask this one next, if it is still to be asked. Called from one other thread at a time."""
-        self._urgent |= {agent_id}
+    def hurry(self, agent_ids: Collection[str]) -> None:
+        """Ask these next, if they are still to be asked. Called from one other thread at a time."""
+        self._urgent |= frozenset(agent_ids)
 
     def answers(self) -> Iterator[dict[str, bytes]]:
         """Yield answers by agent, until all have answered or broken off, or are silent for too long."""
@@ -240,6 +247,8 @@ class _Asking:
             now = time.monotonic()
             self._ask_next(now)
             lines |= self._received()
+            if len(self._asked_at) > _FEW:
+                time.sleep(_GATHER_S)
             # After what has come meanwhile was read: it may be this process that was slow.
             self._give_up_silent(now)
             is_urgent = not lines.keys().isdisjoint(self._urgent)

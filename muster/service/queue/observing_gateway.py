@@ -54,9 +54,9 @@ class ObservingGateway:
         if self._known.lasting:
             self._observers.offer(agent)
 
-    def hurry(self, agent_id: str) -> None:
-        """Observe an agent before others of the same visit: a kernel has died there."""
-        self._observers.hurry(agent_id)
+    def hurry(self, agent_ids: Collection[str]) -> None:
+        """Observe agents before others of the same visit: kernels have died there, or sessions wait for them."""
+        self._observers.hurry(agent_ids)
 
     def close(self) -> None:
         self._observers.close()

@@ -70,7 +70,8 @@ class WorkerDependencies:
     """The worker's means; `rules` are those of its turns.
 
     As long as `may_place` says no, nothing new is placed: the scheduler is still being compiled. `collect_images` gets
-    what is recorded, and the agents that have just reported.
+    what is recorded, and the agents that have just reported. `hurry` gets agents that sessions wait for, which are to
+    be observed before others.
     """
 
     store: Store
@@ -86,6 +87,7 @@ class WorkerDependencies:
     clock: Callable[[], float] = time.time
     may_place: Callable[[], bool] = lambda: True
     collect_images: Callable[[Snapshot, Sequence[Agent]], None] = lambda _snapshot, _agents: None
+    hurry: Callable[[Collection[str]], None] = lambda _agent_ids: None
 
 
 class QueueWorker:
@@ -197,6 +199,8 @@ class QueueWorker:
                     self._visits.observe(visit)
                 case Convergence():
                     self._converge(visit, decided.snapshot)
+        if decided.awaited:
+            self._shell.hurry(decided.awaited)
 
     def _converge(self, visit: Convergence, snapshot: Snapshot) -> None:
         generation = self._shell.store.next_generation(snapshot.now)

@@ -54,14 +54,14 @@ def network(name: str, session_id: str, driver: str = "bridge", generation: int 
 
 def test_a_session_is_launched_when_its_agents_are_free():
     found = touched(managers("a1", "a2"), scheduled(1, "a1"), scheduled(2, "a2"), away={"a2"})
-    assert (names(found), found.agents) == (["s1"], {"a1"})
+    assert (names(found), found.agents, found.needed) == (["s1"], {"a1"}, {"a1", "a2"})
 
 
 def test_a_gang_over_agents_needs_them_all_and_the_keeper():
     agents = managers("a1", "a2", "a3")
     assert touched(agents, scheduled(1, "a2", "a3")).agents == {"a1", "a2", "a3"}
     for away in ("a1", "a2", "a3"):
-        assert touched(agents, scheduled(1, "a2", "a3"), away={away}) == Touched((), frozenset())
+        assert touched(agents, scheduled(1, "a2", "a3"), away={away}) == Touched((), frozenset(), {"a1", "a2", "a3"})
 
 
 def test_a_gang_needs_the_keeper_even_if_its_earlier_overlay_exists():
@@ -70,7 +70,7 @@ def test_a_gang_needs_the_keeper_even_if_its_earlier_overlay_exists():
     keeper = showing(managers("a1")[0], networks=[network(again.network, again.id, "overlay")])
     agents = (keeper, *managers("a2", "a3"))
     assert touched(agents, again, resisting={"a1"}).agents == {"a1", "a2", "a3"}
-    assert touched(agents, again, away={"a1"}) == Touched((), frozenset())
+    assert touched(agents, again, away={"a1"}) == Touched((), frozenset(), {"a1", "a2", "a3"})
 
 
 def test_a_gang_over_agents_waits_while_there_is_no_keeper():

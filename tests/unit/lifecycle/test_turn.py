@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.contract.outcome import Outcome
+from muster.core.lifecycle import transitions
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, applied_to
 from muster.core.lifecycle.facts import PullOver, VisitOver
@@ -176,6 +177,38 @@ def test_the_order_in_which_agents_answer_does_not_matter(world, data):
         one_by_one = one_by_one.after(answer)
     assert together.ledger == one_by_one.ledger
     assert together.snapshot.sessions == one_by_one.snapshot.sessions
+
+
+@tried
+@given(worlds())
+def test_only_agents_that_are_observed_and_that_a_session_starts_or_ends_on_are_awaited(world):
+    decided = world.decide()
+    assert decided.awaited <= decided.ledger.visits.observed
+    keeper = decided.snapshot.overlay_keeper
+    moving = [s for s in decided.snapshot.placed if s.state is not SessionState.RUNNING]
+    needed = {agent_id for session in moving for agent_id in session.agents} | ({keeper.id} if keeper else set())
+    assert decided.awaited <= needed
+
+
+def test_a_session_awaits_the_agents_that_are_observed_when_it_starts_or_ends():
+    agents = tuple(make_agent(f"a{number}", cpus=1) for number in (1, 2, 3))
+    ending, runs = (placed_on(make_session(number, cpu=1), f"a{number}") for number in (1, 2))
+    world = World(Snapshot(agents, (ending, runs), NOW)).settled()
+    world = replace(world, ledger=world.ledger.observing_all()).settled()
+    assert world.ledger.visits.observed == {"a1", "a2", "a3"}
+    ended = transitions.end_by_user(world.snapshot.placed[0], "ada", NOW)
+    snapshot = replace(world.snapshot, sessions=(*world.snapshot.sessions, make_session(3, cpu=1)))
+    world = replace(world, snapshot=applied(snapshot, [ended])).settled()
+    *_, (_, _, decided) = world.past
+    assert (decided.visits, decided.awaited) == ((), {"a1", "a3"})
+
+
+def test_an_agent_that_has_a_manifest_is_not_awaited():
+    agents = (make_agent("a1", cpus=4),)
+    world = World(Snapshot(agents, (make_session(1, cpu=1),), NOW)).settled()
+    assert world.ledger.visits.in_flight == {"a1"}
+    sessions = (*world.snapshot.sessions, make_session(2, cpu=1))
+    assert not replace(world, snapshot=replace(world.snapshot, sessions=sessions)).decide().awaited
 
 
 def test_an_agent_that_is_visited_anyway_is_not_observed_for_a_death_first():

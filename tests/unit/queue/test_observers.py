@@ -166,11 +166,33 @@ def test_one_that_is_in_a_hurry_is_asked_before_its_turn(monkeypatch):
     asking = threading.Thread(target=observers.ask, args=(["a1", "a2", "a3"], heard.put))
     asking.start()
     eventually(lambda: observers._askings)
-    observers.hurry("a3")
+    observers.hurry(["a3"])
     assert heard.get(timeout=60) == {"a3": b"answer 0"}
     assert heard.empty()
     monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
     asking.join()
+    observers.close()
+
+
+def test_one_that_is_in_a_hurry_before_anybody_is_asked_is_the_first(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_AT_ONCE", 0)
+    monkeypatch.setattr(module, "_FEW", 0)
+    monkeypatch.setattr(module, "_TOGETHER_S", 600.0)
+    monkeypatch.setattr(module, "_PATIENCE_S", 600.0)
+    observers = opened(Programs(a1=SAYS_AGAIN, a2=SAYS_AGAIN), *map(make_agent, ("a1", "a2")))
+    observers.hurry(["a2", "a3"])
+    heard: list[Mapping[str, bytes]] = []
+
+    def hear(lines):
+        heard.append(lines)
+        monkeypatch.setattr(module, "_MOST_AT_ONCE", 1)
+
+    observers.ask(["a1", "a2"], hear)
+    assert heard == [{"a2": b"answer 0"}, {"a1": b"answer 0"}]
+    # Only once.
+    heard.clear()
+    observers.ask(["a1", "a2"], hear)
+    assert heard == [{"a1": b"answer 1", "a2": b"answer 1"}]
     observers.close()
 
 

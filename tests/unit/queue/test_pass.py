@@ -7,6 +7,7 @@ import pytest
 from muster.core.lifecycle.transitions import MAX_LAUNCHES
 from muster.core.model.policy import GroupPolicy
 from muster.core.model.session import Result, SessionState
+from muster.service.queue.worker import QueueWorker
 from tests.simulated.agents import Failing, Network, SimulatedAgent
 from tests.simulated.control_node import an_agent
 
@@ -202,6 +203,20 @@ def test_an_agent_whose_module_fails_has_failed_the_launch_and_gets_no_other_unt
     agent.module_fails = ""
     node.run()
     assert node.state(session) is S.RUNNING
+
+
+def test_an_agent_that_is_observed_while_a_session_waits_for_it_is_in_a_hurry(node, agent):
+    hurried: list[frozenset[str]] = []
+    node.worker = QueueWorker(replace(node.shell, hurry=hurried.append), node.inbox.put)
+    node.run()
+    agent.hangs = True
+    node.run()
+    assert hurried == []
+    session = node.submit()
+    node.run(observe=False)
+    assert (node.state(session), hurried) == (S.SCHEDULED, [{agent.id}])
+    node.gateway.let_go.set()
+    node.go_on_until(lambda: node.state(session) is S.RUNNING)
 
 
 def test_a_session_that_is_ended_while_it_is_launched_ends_with_its_log(node, agent):

@@ -27,7 +27,7 @@ def test_a_death_during_a_launch_is_not_dropped_and_one_by_our_own_hand_is(monke
 
     monkeypatch.setattr(daemon, "watch_deaths", dies)
     hurried = []
-    watchers = daemon._Watchers(Settings(), store, SimpleNamespace(hurry=hurried.append))
+    watchers = daemon._Watchers(Settings(), store, SimpleNamespace(hurry=hurried.extend))
     observed = []
     watchers.died = lambda *death: observed.append(death)
     watchers._watch(make_agent("a1"))
