@@ -1,6 +1,7 @@
 """Changes that are still to be sent to callbacks and hooks. A row stays until its target has taken the change."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -13,6 +14,8 @@ from muster.store.sessions.known import SESSION_REVISION
 _CURSOR = "couriers"
 _AT_ONCE = 500
 _CALLBACK_URL = sessions.c.spec["callback"].as_string()
+_ANY = sa.select(deliveries.c.event_id).limit(1)
+_NEWEST = sa.select(sa.func.max(events.c.id))
 
 
 class Deliveries:
@@ -35,38 +38,11 @@ class Deliveries:
         Hooks and the owners of callbacks take turns, each with what waits longest first: one owner's many callbacks
         leave room for others'.
         """
-        first = sa.select(sa.func.min(deliveries.c.event_id).label("event_id"), deliveries.c.target).group_by(
-            deliveries.c.session_id, deliveries.c.target
-        )
-        heads = first.subquery()
-        is_head = sa.and_(heads.c.event_id == deliveries.c.event_id, heads.c.target == deliveries.c.target)
-        owner = sa.case((deliveries.c.target == CALLBACK, sessions.c.owner), else_="")
-        age = (deliveries.c.next_at, deliveries.c.event_id)
-        turn = sa.func.row_number().over(partition_by=(deliveries.c.target, owner), order_by=age)
-        query = (
-            sa.select(
-                deliveries.c.event_id,
-                deliveries.c.target,
-                deliveries.c.session_id,
-                sessions.c.name,
-                sessions.c.owner,
-                events.c.at,
-                events.c.from_state,
-                events.c.to_state,
-                events.c.reason,
-                deliveries.c.attempts,
-                _CALLBACK_URL,
-            )
-            .join_from(deliveries, heads, is_head)
-            .join(events, events.c.id == deliveries.c.event_id)
-            .join(sessions, sessions.c.id == deliveries.c.session_id)
-            # One that is further ahead than any retry waits since the clock was set back.
-            .where(sa.or_(deliveries.c.next_at <= now, deliveries.c.next_at > now + LONGEST_WAIT_S))
-            .order_by(turn, *age)
-            .limit(_AT_ONCE)
-        )
         with reading(self._engine) as connection:
-            return [Delivery(*row) for row in connection.execute(query)]
+            # First, since it is asked each second, and there is seldom any.
+            if connection.execute(_ANY).first() is None:
+                return []
+            return [Delivery(*row) for row in connection.execute(_due_query(now))]
 
     def done(self, delivery: Delivery) -> None:
         """Remove a delivery that arrived, or whose target is gone."""
@@ -101,7 +77,7 @@ class Deliveries:
     def _gather_some(self, hooks: Sequence[str], now: float) -> bool:
         """Gather some deliveries; return whether there may be more."""
         with reading(self._engine) as connection:
-            newest = connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0
+            newest = connection.execute(_NEWEST).scalar() or 0
             if newest <= value_of(connection, _CURSOR):
                 return False
         with writing(self._engine) as connection:
@@ -125,6 +101,39 @@ class Deliveries:
                 connection.execute(sa.insert(deliveries), rows)
             increment_counter(connection, _CURSOR, lines[-1].id if lines else newest, step=0)
         return len(lines) == _AT_ONCE
+
+
+def _due_query(now: float) -> sa.Select[Any]:
+    first = sa.select(sa.func.min(deliveries.c.event_id).label("event_id"), deliveries.c.target).group_by(
+        deliveries.c.session_id, deliveries.c.target
+    )
+    heads = first.subquery()
+    is_head = sa.and_(heads.c.event_id == deliveries.c.event_id, heads.c.target == deliveries.c.target)
+    owner = sa.case((deliveries.c.target == CALLBACK, sessions.c.owner), else_="")
+    age = (deliveries.c.next_at, deliveries.c.event_id)
+    turn = sa.func.row_number().over(partition_by=(deliveries.c.target, owner), order_by=age)
+    return (
+        sa.select(
+            deliveries.c.event_id,
+            deliveries.c.target,
+            deliveries.c.session_id,
+            sessions.c.name,
+            sessions.c.owner,
+            events.c.at,
+            events.c.from_state,
+            events.c.to_state,
+            events.c.reason,
+            deliveries.c.attempts,
+            _CALLBACK_URL,
+        )
+        .join_from(deliveries, heads, is_head)
+        .join(events, events.c.id == deliveries.c.event_id)
+        .join(sessions, sessions.c.id == deliveries.c.session_id)
+        # One that is further ahead than any retry waits since the clock was set back.
+        .where(sa.or_(deliveries.c.next_at <= now, deliveries.c.next_at > now + LONGEST_WAIT_S))
+        .order_by(turn, *age)
+        .limit(_AT_ONCE)
+    )
 
 
 def _is(delivery: Delivery) -> sa.ColumnElement[bool]:

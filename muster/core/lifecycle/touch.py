@@ -87,6 +87,9 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     Each is a container id, a network name, an old notice, a signal to be sent, a session's last words, a kernel without
     its network, RESISTING, or STRAY_FILES.
     """
+    shown = agent.report
+    if not (shown.kernels or shown.networks or shown.spools or shown.files or shown.leftovers):
+        return frozenset()
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
     found = {

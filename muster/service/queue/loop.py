@@ -235,12 +235,13 @@ class QueueLoop:
             if at is not None
         ]
         verdicts = verdict_times(snapshot, self._shell.rules)
-        times = (*moments(snapshot), *limits, *verdicts, self._worker.ledger.paused_until)
-        coming = [max(0.0, at - now) for at in times if at > snapshot.now]
         # A visit that has become late makes room for another visit; a slow one, for other agents.
-        slow = [min(PROMPT_S, self._settings.slow_after_s)] if self._worker.ledger.visits.visits else []
+        late_after_s = (PROMPT_S, self._settings.slow_after_s)
+        late = [visit.since + after for visit in self._worker.ledger.visits.visits for after in late_after_s]
+        times = (*moments(snapshot), *limits, *verdicts, *late, self._worker.ledger.paused_until)
+        coming = [max(0.0, at - now) for at in times if at > snapshot.now]
         # A moment later: a decision that comes too early would see nothing to do.
-        return min((*coming, *slow), default=self._settings.observe_interval_s) + 0.05
+        return min(coming, default=self._settings.observe_interval_s) + 0.05
 
     def _finish_visits(self) -> None:
         """Record the answers of visits that end soon. The others are read from the agents later."""

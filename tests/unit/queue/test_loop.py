@@ -12,6 +12,7 @@ import pytest
 
 from muster.core.model.heartbeat import Heartbeat, Worker
 from muster.core.model.session import Result, SessionState
+from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.settings import Settings
@@ -241,6 +242,18 @@ def test_deaths_on_an_agent_in_flight_are_waited_with_for_its_answer(node, lock,
     assert loop._take(60)
     assert came == [[KernelDied("a1", "s2")], [Nudge.STOP]]
     assert loop._worker.ledger.deaths == {"a1": {"s1", "s2"}}
+
+
+def test_a_visit_that_lasts_wakes_the_loop_when_it_is_late_and_when_it_is_slow(node, lock):
+    clock = [NOW]
+    settings = Settings(observe_interval_s=600, slow_after_s=15)
+    loop = QueueLoop(settings, replace(node.shell, clock=lambda: clock[0]), lock)
+    ledger = loop._worker.ledger
+    loop._worker.ledger = replace(ledger, visits=ledger.visits.opened(["a1"], NOW))
+    for passed, due_in in ((0, 3), (1, 2), (3.05, 11.95), (15.05, 600)):
+        clock[0] = NOW + passed
+        loop._worker.snapshot = Snapshot((), (), NOW + passed)
+        assert loop._due_in() == pytest.approx(due_in + 0.05, abs=0.001)
 
 
 def test_the_clock_brings_a_retry(node, lock):
