@@ -2,10 +2,12 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 _SEARCH_ALL_S = 3600.0
+# The number of the generation that a full search goes over.
+_FULL = 2
 
 
 @contextmanager
@@ -35,7 +37,8 @@ class RareSearches:
     """Searches for garbage among all that a process holds, once an hour; those in between go over what is newer.
 
     For a process that holds much for long: Python would search all of it whenever enough is new. With a hundred
-    thousand sessions that stops every thread for some 0.8 s, each second minute, because agents report.
+    thousand sessions that stops every thread for some 0.8 s, each second minute, because agents report. So what a full
+    search of Python's own has found to be in use is left out of the next ones.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,8 +47,16 @@ class RareSearches:
 
     def make_if_due(self) -> None:
         """Search all if an hour has passed since the last time, or if this is the first one."""
-        if self._clock() < self._at:
+        now = self._clock()
+        if now < self._at:
             return
+        if _keep_what_was_searched not in gc.callbacks:
+            gc.callbacks.append(_keep_what_was_searched)
         gc.unfreeze()
         keep_what_is_loaded()
-        self._at = self._clock() + _SEARCH_ALL_S
+        self._at = now + _SEARCH_ALL_S
+
+
+def _keep_what_was_searched(phase: str, search: Mapping[str, int]) -> None:
+    if phase == "stop" and search["generation"] == _FULL:
+        gc.freeze()
