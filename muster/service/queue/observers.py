@@ -247,10 +247,10 @@ class _Asking:
             now = time.monotonic()
             self._ask_next(now)
             lines |= self._received()
-            if len(self._asked_at) > _FEW:
-                time.sleep(_GATHER_S)
             # After what has come meanwhile was read: it may be this process that was slow.
             self._give_up_silent(now)
+            if len(self._asked_at) > _FEW:
+                time.sleep(_GATHER_S)
             is_urgent = not lines.keys().isdisjoint(self._urgent)
             if lines and (is_urgent or len(self._programs) <= _FEW or now - yielded_at > _TOGETHER_S):
                 yield lines
