@@ -134,7 +134,7 @@ def _work(
         watchers.note_report,
         # What agents said is in the database: that takes writes again.
         lambda: trouble.over("the queue is worked again"),
-        RareSearches().make_if_due,
+        RareSearches(time.monotonic).make_if_due,
         worker=Worker.DAEMON,
     )
     watchers.died = lambda agent_id, session_id: loop.send(KernelDied(agent_id, session_id))

@@ -1,7 +1,6 @@
 """When to look for garbage, and among what."""
 
 import gc
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -38,10 +37,10 @@ class RareSearches:
 
     For a process that holds much for long: Python would search all of it whenever enough is new. With a hundred
     thousand sessions that stops every thread for some 0.8 s, each second minute, because agents report. So what a full
-    search of Python's own has found to be in use is left out of the next ones.
+    search of Python's own has found to be in use is left out of the next ones. The clock is one of seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._at = clock()
 
