@@ -20,10 +20,8 @@ def private_directory() -> Iterator[Path]:
 
     Its mode is 0700. It lies on a tmpfs where there is one. What killed processes of this user left there goes first.
     """
-    memory = Path("/dev/shm")  # noqa: S108 - a tmpfs: secrets do not reach a disk
-    parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
-    remove_leftovers(parent)
-    directory, lock = _make(parent)
+    remove_leftovers()
+    directory, lock = _make(_parent())
     try:
         yield directory
     finally:
@@ -38,12 +36,17 @@ def hold(directory: Path) -> int:
     return descriptor
 
 
-def remove_leftovers(parent: Path) -> None:
-    """Remove private directories of this user that no living process holds."""
-    for directory in parent.iterdir():
+def remove_leftovers(parent: Path | None = None) -> None:
+    """Remove private directories of this user that no living process holds, from where they are made."""
+    for directory in (parent or _parent()).iterdir():
         if _NAME.fullmatch(directory.name):
             with suppress(OSError):  # another's, or held, or gone meanwhile
                 _remove_if_left(directory)
+
+
+def _parent() -> Path:
+    memory = Path("/dev/shm")  # noqa: S108 - a tmpfs: secrets do not reach a disk
+    return memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def _remove_if_left(directory: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from muster.ansible_gateway.gateway import AnsibleGateway, read_visit
 from muster.ansible_gateway.layout import INVENTORY
 from muster.ansible_gateway.plays_ahead import Stamp, has_lasting_values, inventory_stamp
+from muster.ansible_gateway.private_files import remove_leftovers
 from muster.contract.manifest import Manifest
 from muster.contract.report import ImageReport
 from muster.core.agents.agent import Agent
@@ -67,6 +68,9 @@ class ObservingGateway:
         Raises AnsibleFailedError.
         """
         known = self._up_to_date()
+        if not agent_ids:
+            # Plays do that as they begin, and there may be none for long.
+            remove_leftovers()
         if not agent_ids and known.everybody is None:
             self._observe_everybody(known, on_answer, without)
             return

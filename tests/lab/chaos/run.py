@@ -106,13 +106,14 @@ class _Player:
         for name in self._names_of_interactive():
             self._try("terminate", name)
         _wait(self._known, lambda known: all(session.state in FINAL for session in known.values()))
-        _wait(self._left, lambda left: not any(left.values()))
+        # Not looked at again: by then other tests may just be making such a directory, or have been killed.
+        left = _wait(self._left, lambda left: not any(left.values()))
         self._see_that_the_daemon_lives()
         history = History(
             read_journal(self._journal.read_text()),
             [submit.name for submit in self._accepted],
             self._known(),
-            self._left(),
+            left,
         )
         if (states := self._states()) and set(states.values()) != {"ALIVE"}:
             self._broken.append(f"agents do not come back: {states}")
@@ -172,8 +173,8 @@ class _Player:
         return {**on_hosts, "the control node": list(_private_files_of_nobody())}
 
 
-def _wait(look: Callable[[], _Seen], is_so: Callable[[_Seen], bool]) -> None:
-    """Wait until it is so, or nothing changes any more: what is not so then is judged.
+def _wait(look: Callable[[], _Seen], is_so: Callable[[_Seen], bool]) -> _Seen:
+    """Wait until it is so, or nothing changes any more, and return what was seen last: that is judged.
 
     On a busy machine all takes longer, but something goes on; what goes on for ever is judged as well.
     """
@@ -183,6 +184,7 @@ def _wait(look: Callable[[], _Seen], is_so: Callable[[_Seen], bool]) -> None:
         time.sleep(0.5)
         if (now := look()) != seen:
             seen, since = now, time.monotonic()
+    return seen
 
 
 def _private_files_of_nobody() -> Iterator[str]:
