@@ -261,7 +261,7 @@ def test_answers_of_several_agents_are_decided_on_together(node, lock, monkeypat
     def gather(_):
         gathered.append(loop._inbox.qsize())
 
-    monkeypatch.setattr(module.time, "sleep", gather)
+    monkeypatch.setattr(time, "sleep", gather)
     loop.run_until_idle()
     # The answer of a2 and the end of the visit.
     assert gathered == [2]
