@@ -36,9 +36,9 @@ def hold(directory: Path) -> int:
     return descriptor
 
 
-def remove_leftovers(parent: Path | None = None) -> None:
-    """Remove private directories of this user that no living process holds, from where they are made."""
-    for directory in (parent or _parent()).iterdir():
+def remove_leftovers() -> None:
+    """Remove private directories of this user that no living process holds."""
+    for directory in _parent().iterdir():
         if _NAME.fullmatch(directory.name):
             with suppress(OSError):  # another's, or held, or gone meanwhile
                 _remove_if_left(directory)

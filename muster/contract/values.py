@@ -73,7 +73,7 @@ def check_complete(value: ContractModel, what: str) -> None:
 
 
 def _missing(value: ContractModel) -> tuple[int | str, ...]:
-    """Return the path of the first field that was left to its default; none is empty."""
+    """Return the path of the first field that was left to its default; it is empty if there is none."""
     # Of hundreds of images in each report, none holds other values: only the count of fields is looked at.
     kind, was_set = type(value), value.model_fields_set
     if len(was_set) < _fields(kind):

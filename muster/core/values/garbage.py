@@ -52,7 +52,8 @@ class RareSearches:
         if _keep_what_was_searched not in gc.callbacks:
             gc.callbacks.append(_keep_what_was_searched)
         gc.unfreeze()
-        keep_what_is_loaded()
+        # What is in use is kept by the callback.
+        gc.collect()
         self._at = now + _SEARCH_ALL_S
 
 

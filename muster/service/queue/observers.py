@@ -147,6 +147,7 @@ class Observers:
         """End an agent's program; where it is being asked, after that."""
         with self._lock:
             self._coming.discard(agent_id)
+            self._urgent.discard(agent_id)
             self._asked.pop(agent_id, None)
             observer = self._idle.pop(agent_id, None)
         if observer is not None:
@@ -159,6 +160,7 @@ class Observers:
             self._idle, self._asked, self._not_before = {}, {}, {}
             self._wanted.clear()
             self._coming.clear()
+            self._urgent.clear()
             self._generation += 1
         _end(observers)
 

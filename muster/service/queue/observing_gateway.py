@@ -71,9 +71,9 @@ class ObservingGateway:
         if not agent_ids:
             # Plays do that as they begin, and there may be none for long.
             remove_leftovers()
-        if not agent_ids and known.everybody is None:
-            self._observe_everybody(known, on_answer, without)
-            return
+            if known.everybody is None:
+                self._observe_everybody(known, on_answer, without)
+                return
         wanted = frozenset(agent_ids) if agent_ids else (known.everybody or frozenset()) - frozenset(without)
         asked = self._observers.among({agent_id: known.values[agent_id] for agent_id in wanted & known.values.keys()})
         others = wanted - asked
