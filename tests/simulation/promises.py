@@ -49,11 +49,14 @@ class Begun:
 
 @dataclass
 class Truth:
-    """The truth about a session. `ends` are kernel names with causes and exit codes, by generation."""
+    """The truth about a session. `started` are its containers that ever ran, with their hosts.
+
+    `ends` are kernel names with causes and exit codes, by generation.
+    """
 
     submitted: Session
+    started: list[tuple[Host, Container]] = field(default_factory=list)
     begun: list[Begun] = field(default_factory=list)
-    started: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     ends: dict[int, list[tuple[str, str, int | None, bool]]] = field(default_factory=lambda: defaultdict(list))
     harms: set[str] = field(default_factory=set)
     failed_on: list[str] = field(default_factory=list)
@@ -67,12 +70,16 @@ class Truth:
         return min(b.host.timeline.now - (b.container.started_at or 0.0) - b.busy_for_s for b in begun)
 
     def used_s(self, kernel: str, generation: int) -> float:
-        """Return for how many seconds a kernel was in use in a launch."""
+        """Return for how many seconds a kernel was in use in a launch, before its command began, too."""
         return sum(
-            begun.container.busy_s(begun.busy_for_s, begun.host.timeline.now)
-            for begun in self.begun
-            if (begun.kernel, begun.generation) == (kernel, generation)
+            container.busy_s(host.witness.busy_for_s(container), host.timeline.now)
+            for host, container in self.started
+            if (container.kernel_name, container.generation) == (kernel, generation)
         )
+
+    def ever_up(self, generation: int) -> set[str]:
+        """Return the names of the kernels that have run in a launch."""
+        return {container.kernel_name for _, container in self.started if container.generation == generation}
 
     def commands(self, generation: int) -> dict[str, tuple[int | None, bool]]:
         """Return, by kernel name, how its own command ended: the exit code, and whether it ran out of memory."""
@@ -273,7 +280,7 @@ class Promises:
 
     def container_starts(self, host: Host, container: Container) -> None:
         """Take in that a container runs; `command_begins` says when it may do its work."""
-        self._of(container).started[container.generation].add(container.kernel_name)
+        self._of(container).started.append((host, container))
         running = host.running()
         cpus = sum(other.cpu_milli for other in running)
         if cpus > host.hardware["cpu_count"] * 1000:
@@ -296,7 +303,7 @@ class Promises:
             return
         if again:
             raise BrokenPromiseError("twice", f"{name} began again in the same launch, on {host.id}")
-        missing = {kernel.name for kernel in session.kernels} - truth.started[generation]
+        missing = {kernel.name for kernel in session.kernels} - truth.ever_up(generation)
         if missing:
             raise BrokenPromiseError("not whole", f"{name} began on {host.id}, but never up were {sorted(missing)}")
         if not session.spec.requeue and len(earlier | {generation}) > 1 + truth.restarts:

@@ -1,6 +1,6 @@
 """What the search has found, as schedules of its own: each failed before its cause was mended."""
 
-from tests.simulation.test_checker import DIES_REMOVING, carried_out, fault, submission
+from tests.simulation.test_checker import DIES_REMOVING, GANG, carried_out, fault, submission
 
 
 def story(verdict, name: str = "s1") -> list[str]:
@@ -81,3 +81,10 @@ def test_files_that_a_killed_module_had_not_removed_yet_are_removed_later():
     verdicts = [carried_out(*deeds) for deeds in DIES_REMOVING]
     assert [verdict.broken for verdict in verdicts] == [None, None]
     assert any("MODULE FAILURE" in line for verdict in verdicts for line in verdict.trace), "it has struck"
+
+
+def test_a_container_whose_command_never_began_has_used_what_its_agent_reports():
+    """The checker once held that it had used nothing."""
+    moments = [6 + hundredths / 100 for hundredths in range(50)]
+    verdicts = [carried_out(GANG, fault(at, "engine stops", "a2", for_s=5.0)) for at in moments]
+    assert {str(verdict.broken) for verdict in verdicts} == {"None"}
