@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 
 from muster.core.agents.agent import Agent
 from muster.core.agents.silence import cluster_problem
+from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.end_signals import limit_at, limit_signal_at
 from muster.core.lifecycle.facts import Fact, VisitOver
 from muster.core.lifecycle.turn import PROMPT_S
@@ -29,7 +30,7 @@ from muster.store.database.lock import QueueLock
 
 _STOP_PATIENCE_S = 30.0
 _POLL_S = 2.0
-# Answers of one run come close together: one decision for them all.
+# Answers of one visit come close together, and so do deaths: one decision for them all.
 _GATHER_S = 0.02
 
 
@@ -179,11 +180,23 @@ class QueueLoop:
         messages: list[Fact | Nudge | KernelDied] = []
         try:
             messages.append(self._inbox.get(timeout=max(0.01, timeout_s)))
-            time.sleep(_GATHER_S)
+            if self._more_comes_with(messages[0]):
+                time.sleep(_GATHER_S)
             while True:
                 messages.append(self._inbox.get_nowait())
         except Empty:
             return messages
+
+    def _more_comes_with(self, message: Fact | Nudge | KernelDied) -> bool:
+        """Return whether others like this one may come at the same time."""
+        match message:
+            case Nudge() | VisitOver():
+                return False
+            case AgentAnswer():
+                visit = self._worker.ledger.visits.find(message.visit)
+                return visit is None or visit.waiting != {message.agent_id}
+            case _:
+                return True
 
     def _observe_all(self) -> None:
         self._observe_at = time.monotonic() + self._settings.observe_interval_s

@@ -14,6 +14,7 @@ from muster.core.model.heartbeat import Heartbeat, Worker
 from muster.core.model.session import Result, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
+from muster.service.queue import loop as module
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.settings import Settings
 from tests.simulated.control_node import ControlNode
@@ -242,6 +243,28 @@ def test_deaths_on_an_agent_in_flight_are_waited_with_for_its_answer(node, lock,
     assert loop._take(60)
     assert came == [[KernelDied("a1", "s2")], [Nudge.STOP]]
     assert loop._worker.ledger.deaths == {"a1": {"s1", "s2"}}
+
+
+def test_a_launch_on_one_agent_waits_for_no_other_answer(node, lock, monkeypatch):
+    with daemon(node, lock) as loop:
+        eventually(lambda: loop._worker.is_idle)
+        monkeypatch.setattr(module, "_GATHER_S", 600)
+        session = node.submit(agents=["a1"])
+        loop.send(Nudge.QUEUE)
+        eventually(lambda: node.state(session) is S.RUNNING)
+
+
+def test_answers_of_several_agents_are_decided_on_together(node, lock, monkeypatch):
+    loop = QueueLoop(Settings(), node.shell, lock)
+    gathered = []
+
+    def gather(_):
+        gathered.append(loop._inbox.qsize())
+
+    monkeypatch.setattr(time, "sleep", gather)
+    loop.run_until_idle()
+    # The answer of a2 and the end of the visit.
+    assert gathered == [2]
 
 
 def test_a_visit_that_lasts_wakes_the_loop_when_it_is_late_and_when_it_is_slow(node, lock):
