@@ -153,6 +153,7 @@ class Surroundings(Protocol):
 
     timeline: Timeline
     hosts: Mapping[str, Host]
+    ansible_fails: bool
 
     def outside(self) -> AbstractContextManager[None]:
         """Let others act: what happens meanwhile is not this process's doing."""
@@ -180,7 +181,9 @@ class Daemon:
     """
 
     def __init__(self, around: Surroundings, chance: Chance, settings: Settings) -> None:
-        self.ansible = SimulatedAnsible(around.timeline, chance, around.hosts, around.reaches, around.pull_fails)
+        self.ansible = SimulatedAnsible(
+            around.timeline, chance, around.hosts, around.reaches, lambda: around.ansible_fails, around.pull_fails
+        )
         self.watched: set[str] = set()
         self.loop: QueueLoop | None = None
         self.is_doomed = False

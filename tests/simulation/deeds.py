@@ -340,11 +340,9 @@ class Deeds:
         self._lasts(deed, back)
         self._world.nudges_are_lost = True
 
-    def _let_ansible_fail(self, *, fails: bool) -> None:
-        self._world.ansible_fails = fails
-        if self._world.daemon is not None:
-            self._world.daemon.ansible.fails = fails
-
     def _ansible_fails(self, deed: Deed) -> None:
-        self._lasts(deed, lambda: self._let_ansible_fail(fails=False))
-        self._let_ansible_fail(fails=True)
+        def over() -> None:
+            self._world.ansible_fails = False
+
+        self._lasts(deed, over)
+        self._world.ansible_fails = True

@@ -58,14 +58,15 @@ class SimulatedAnsible:
         chance: Chance,
         hosts: Mapping[str, Host],
         reaches: Callable[[Host], bool],
+        fails: Callable[[], bool],
         pull_fails: Callable[..., None],
     ) -> None:
-        self.fails = False
         self.visits: list[Visit] = []
         self._timeline = timeline
         self._chance = chance
         self._hosts = hosts
         self._reaches = reaches
+        self._fails = fails
         self._pull_fails = pull_fails
         self._begun: Visit | Pull | None = None
 
@@ -113,7 +114,7 @@ class SimulatedAnsible:
     # How it goes on
 
     def _visit(self, visit: Visit) -> None:
-        if self.fails:
+        if self._fails():
             raise AnsibleFailedError("the inventory cannot be read")
         self._begun = visit
 

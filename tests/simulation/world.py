@@ -261,7 +261,6 @@ class World:
     def _live_and_die(self) -> None:
         """Let a daemon live until it is killed, and time pass until there may be another."""
         daemon = self.daemon = Daemon(self, self._chance, self._settings)
-        daemon.ansible.fails = self.ansible_fails
         try:
             self._lives(daemon)
         except KilledError as killed:
