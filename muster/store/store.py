@@ -14,10 +14,22 @@ from muster.core.model.session import PullProgress, Session, SessionState, Story
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.usage.by_owner import SessionRun
-from muster.core.values.errors import AmbiguousNameError, NameTakenError, NotFoundError, StoreUnavailableError
+from muster.core.values.errors import (
+    AmbiguousNameError,
+    NameTakenError,
+    NotFoundError,
+    QueueLockLostError,
+    StoreUnavailableError,
+)
 from muster.store.agent_samples import AgentSamples
 from muster.store.database.connection import open_engine, reading, upsert, writing
-from muster.store.database.counters import increment_counter, increment_counters, value_of, values_of
+from muster.store.database.counters import (
+    increment_counter,
+    increment_counters,
+    increment_if_unchanged,
+    value_of,
+    values_of,
+)
 from muster.store.database.listener import CHANNEL, listening
 from muster.store.database.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.deliveries import Deliveries
@@ -218,13 +230,21 @@ class Store:
             increment_counter(connection, FORGOTTEN)
             connection.execute(sa.delete(agents).where(agents.c.id == agent_id))
 
-    def next_generation(self, now: float) -> int:
-        """Return a number above every earlier one.
+    def last_generation(self) -> int:
+        """Return the newest number that `next_generation` gave; 0 before the first."""
+        return self._counter(_GENERATION)
+
+    def next_generation(self, now: float, last: int) -> int:
+        """Return a number above every earlier one, of which `last` is the newest.
 
         It follows the clock in milliseconds, so that a database begun anew is not outranked by what agents remember of
-        the old one.
+        the old one. Raises QueueLockLostError where the newest is another: another worker has sent manifests since.
         """
-        return self._raise_counter(_GENERATION, int(now * 1000), step=1)
+        with self._writing() as connection:
+            generation = increment_if_unchanged(connection, _GENERATION, last, int(now * 1000))
+        if generation is None:
+            raise QueueLockLostError("the lock on the queue was lost: another control node has worked the queue since")
+        return generation
 
     def request_pass(self) -> int:
         """Request a pass and return its number.

@@ -10,7 +10,7 @@ from muster.contract.report import report_from_agent
 from muster.core.agents.agent import AgentState, reported_again
 from muster.core.agents.gpu_health import SymptomMark
 from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
-from muster.core.values.errors import NotFoundError
+from muster.core.values.errors import NotFoundError, QueueLockLostError
 from tests.simulated.hosts import host_of
 from tests.strategies.agents import make_agent, observed
 from tests.strategies.values import NOW
@@ -108,18 +108,32 @@ def test_a_drain_survives_observations_at_the_same_time(url, open_store):
 
 
 def test_generations_rise_even_when_the_clock_does_not_and_the_store_is_opened_again(url, open_store):
-    numbers = []
+    numbers = [0]
     for now in (NOW, NOW, NOW - 3600, NOW - 3600, NOW + 1, NOW + 1):
         store = open_store(url)
-        numbers += [store.next_generation(now), store.next_generation(now)]
+        for _ in range(2):
+            assert store.last_generation() == numbers[-1]
+            numbers.append(store.next_generation(now, numbers[-1]))
     assert numbers == sorted(set(numbers))
-    assert numbers[0] == int(NOW * 1000)
+    assert numbers[1] == int(NOW * 1000)
 
 
-def test_generations_are_given_out_once(store):
+@pytest.mark.parametrize("first", [True, False], ids=["the first one", "a later one"])
+def test_a_generation_is_given_to_one_of_those_who_know_the_same_last_one(store, first):
+    last = 0 if first else store.next_generation(NOW, 0)
+    barrier = threading.Barrier(8)
+
+    def take(_number: int) -> int | None:
+        barrier.wait()
+        try:
+            return store.next_generation(NOW, last)
+        except QueueLockLostError:
+            return None
+
     with ThreadPoolExecutor(8) as pool:
-        numbers = list(pool.map(lambda _: store.next_generation(NOW), range(40)))
-    assert len(set(numbers)) == 40
+        numbers = [number for number in pool.map(take, range(8)) if number is not None]
+    assert numbers == [store.last_generation()]
+    assert numbers[0] > last
 
 
 def test_passes_are_requested_by_number_and_finished_up_to_a_number(store):

@@ -88,3 +88,19 @@ def test_a_container_whose_command_never_began_has_used_what_its_agent_reports()
     moments = [6 + hundredths / 100 for hundredths in range(50)]
     verdicts = [carried_out(GANG, fault(at, "engine stops", "a2", for_s=5.0)) for at in moments]
     assert {str(verdict.broken) for verdict in verdicts} == {"None"}
+
+
+def test_a_control_node_that_slept_while_another_worked_removes_nothing():
+    """Its manifests of before got the newest number."""
+    waits = {"cluster_size": 4, "command": None}
+    verdicts = [
+        carried_out(
+            submission(cluster_size=2, command=None),
+            submission(2, at=1.9, **waits),
+            fault(11.8, "pause", for_s=30.0, commits=commits, after=False),
+            fault(35.2, "end", "1"),
+        )
+        for commits in range(1, 10)
+    ]
+    assert {str(verdict.broken) for verdict in verdicts} == {"None"}
+    assert any("the daemon begins anew" in line for verdict in verdicts for line in verdict.trace)

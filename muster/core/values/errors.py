@@ -44,7 +44,7 @@ class PassInProgressError(MusterError):
 
 
 class QueueLockLostError(MusterError):
-    """The lock on the queue is lost: the connection that held it is gone."""
+    """The lock on the queue is lost: its connection is gone, or another has worked the queue meanwhile."""
 
 
 class StoreUnavailableError(MusterError):

@@ -104,6 +104,8 @@ class QueueWorker:
         self.ledger = Ledger()
         self.snapshot = Snapshot((), (), 0.0)
         self._shell = shell
+        # Of the newest manifests. Another number in the store means that another worker has sent some since.
+        self._generation = shell.store.last_generation()
         self._visits = VisitRunner(shell.gateway, shell.start, send)
         self._pulls = PullRunner(shell.pull_image, shell.start, send)
         self._writer = ManifestWriter(shell.store, shell.launch_policy, shell.render)
@@ -203,7 +205,8 @@ class QueueWorker:
             self._shell.hurry(decided.awaited)
 
     def _converge(self, visit: Convergence, snapshot: Snapshot) -> None:
-        generation = self._shell.store.next_generation(snapshot.now)
+        # Agents refuse manifests older than these. So what they say must not be from before another worker's.
+        generation = self._generation = self._shell.store.next_generation(snapshot.now, self._generation)
         keys: dict[str, KeyPair] = {}
         if visit.launches:
             boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from muster.core.model.session import Result, SessionState
+from muster.core.values.errors import QueueLockLostError
 from tests.simulated.agents import SimulatedAgent
 from tests.simulated.control_node import ControlNode, Crash, an_agent
 
@@ -136,3 +137,27 @@ def test_a_gang_that_a_crash_cut_short_is_launched_anew_where_it_is_not_whole(no
     assert running.generation > before
     assert {c.generation for agent in agents for c in agent.of_session(session.id)} == {running.generation}
     assert "the launch was cut short and is repeated" in [line.reason for line in node.store.story(session.id)]
+
+
+def test_a_worker_that_slept_while_another_worked_sends_no_manifests_of_before(node, agents, monkeypatch):
+    """They once had the newest number, and agents removed what the other had launched."""
+    first = gang(node, 4, command="true")
+    node.run()
+    sleeper, take = node.worker, node.store.next_generation
+
+    def sleeps(now: float, last: int) -> int:
+        monkeypatch.undo()
+        node.restart()
+        node.run()
+        return take(now, last)
+
+    node.end(first)
+    monkeypatch.setattr(node.store, "next_generation", sleeps)
+    second = gang(node, 4)
+    with pytest.raises(QueueLockLostError, match="another control node has worked the queue since"):
+        sleeper.decide()
+    assert (node.state(first), node.state(second)) == (S.TERMINATED, S.RUNNING)
+    node.run()
+    assert node.state(second) is S.RUNNING
+    assert [len(agent.of_session(second.id)) for agent in agents] == [2, 2]
+    assert node.wrongly_removed == []
