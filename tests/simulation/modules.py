@@ -79,7 +79,7 @@ class Modules:
                 for session in wanted.sessions
                 if failures.get(session.id, _WELL) is not _UNCLEAR
             ],
-            "last_words": [word for stop in plan.stops for word in self._host.spool.get(stop.session.id, {}).values()],
+            "last_words": [word for stop in plan.stops for word in self._spooled(stop.session)],
         }
         if _UNCLEAR in failures.values() or not self._host.engine_runs:
             raise ModuleFailedError(_NO_ENGINE, **said)
@@ -332,13 +332,19 @@ class Modules:
             self._leftovers.append(f"session {stop.session.id}")
             failures[stop.session.id] = "[Errno 28] No space left on device", False
             return
+        named = {kernel.id for kernel in stop.session.kernels}
         for container in self._of_session(stop.session.id):
-            self._host.spool.setdefault(stop.session.id, {})[container.kernel_name] = self._last_words(container)
+            if container.kernel_id in named:
+                self._host.spool.setdefault(stop.session.id, {})[container.kernel_name] = self._last_words(container)
             self._remove(container)
         self._may_die()
         self._host.keys.pop(stop.session.id, None)
         for seen in stop.networks:
             self._host.networks.pop(seen.name, None)
+
+    def _spooled(self, session: Any) -> list[dict[str, Any]]:
+        named = {kernel.id for kernel in session.kernels}
+        return [words for words in self._host.spool.get(session.id, {}).values() if words["kernel_id"] in named]
 
     def _last_words(self, container: Container) -> dict[str, Any]:
         return {

@@ -104,3 +104,18 @@ def test_a_control_node_that_slept_while_another_worked_removes_nothing():
     ]
     assert {str(verdict.broken) for verdict in verdicts} == {"None"}
     assert any("the daemon begins anew" in line for verdict in verdicts for line in verdict.trace)
+
+
+def test_a_session_ends_where_an_earlier_launch_of_it_left_a_container():
+    """Its agent told of that one's last words, which the control node refused again and again."""
+    elastic = submission(cluster_size="1-2", cpu="2", run_s=40.0)
+    verdicts = [
+        carried_out(
+            elastic,
+            fault(1.9, "removals fail", resisting, for_s=55.0, of="all"),
+            fault(2.5 + tenths / 5, "module dies", other),
+        )
+        for tenths in range(15)
+        for resisting, other in (("a1", "a2"), ("a2", "a1"))
+    ]
+    assert {str(verdict.broken) for verdict in verdicts} == {"None"}

@@ -114,7 +114,7 @@ def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) 
         except LaunchError as error:
             failures[release.session.id] = error
             retract_release(differences, release)
-    words = [entry for stop in plan.stops for entry in last_words.spooled_words(manifest.cluster, stop.session.id)]
+    words = [entry for stop in plan.stops for entry in last_words.spooled_words(manifest.cluster, stop.session)]
     foreseen = [_session_result(session, failures.get(session.id)) for session in manifest.sessions]
     return Outcome(foreseen, words, differences, [])
 
@@ -265,7 +265,7 @@ class _Run:
         words = []
         for stop in self._plan.stops:
             try:
-                words += last_words.spooled_words(self._cluster, stop.session.id)
+                words += last_words.spooled_words(self._cluster, stop.session)
             except (OSError, ValueError) as error:
                 failures[stop.session.id] = OSError(f"last words of {stop.session.name} cannot be read: {error}")
         return words

@@ -132,7 +132,11 @@ class Removals:
             self._differences.add(NETWORKS, seen.name, PRESENT, PRESENT)
 
     def _begin_stop(self, stop: Stop, pool: ThreadPoolExecutor) -> Future[BaseException | None]:
-        kernels = [pool.submit(self._stop_kernel, seen) for seen in stop.containers]
+        named = {kernel.id for kernel in stop.session.kernels}
+        kernels = [
+            pool.submit(self._stop_kernel if seen.kernel_id in named else self._remove_container, seen)
+            for seen in stop.containers
+        ]
         return pool.submit(self._end_stop, stop, kernels)
 
     def _stop_kernel(self, seen: SeenContainer) -> None:

@@ -110,6 +110,19 @@ def test_a_container_that_vanished_does_not_hold_up_a_stop(cluster):
     assert cluster.leaves_nothing()
 
 
+def test_what_an_earlier_launch_left_goes_without_last_words(cluster):
+    """The control node refused an answer with them, and the session could never end."""
+    gang = session(["main1", "sub1"])
+    cluster.converge(gang)
+    stopping = desired({**gang, "kernels": gang["kernels"][:1]}, "stop")
+    for _ in range(2):
+        result = cluster.converge(stopping)
+        assert [entry["outcome"] for entry in result["sessions"]] == ["stopped"]
+        assert [words["name"] for words in result["last_words"]] == ["main1"]
+    assert not result["changed"]
+    assert (cluster.containers(), cluster.key_directories()) == ({}, [])
+
+
 @pytest.mark.parametrize("request_before", ["stop_container", "logs"])
 def test_a_kernel_that_somebody_removes_while_it_is_stopped_has_last_words(cluster, monkeypatch, request_before):
     gang = session()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..engine.api import EngineApi
-    from ..manifest import Manifest
+    from ..manifest import Manifest, Session
     from ..names import SeenContainer
 
 _GONE, _BEING_REMOVED = 404, 409
@@ -117,10 +117,15 @@ def tail_of(pieces: Iterable[bytes], max_bytes: int) -> tuple[bytes, bool]:
     return bytes(tail), truncated
 
 
-def spooled_words(cluster: str, session_id: str) -> list[dict[str, Any]]:
-    """Return a session's last words on this host, in the order of the kernels' names."""
-    found = {path.name: path for spool in ClusterPaths(cluster).spools for path in (spool / session_id).glob("*.json")}
-    return [json.loads(found[name].read_text("utf-8")) for name in sorted(found)]
+def spooled_words(cluster: str, session: Session) -> list[dict[str, Any]]:
+    """Return the last words on this host of the session's kernels, in the order of their names.
+
+    The control node refuses those of others: an earlier launch had them here.
+    """
+    found = {path.name: path for spool in ClusterPaths(cluster).spools for path in (spool / session.id).glob("*.json")}
+    words = [json.loads(found[name].read_text("utf-8")) for name in sorted(found)]
+    named = {kernel.id for kernel in session.kernels}
+    return [entry for entry in words if entry["kernel_id"] in named]
 
 
 def spooled_sessions(cluster: str) -> set[str]:
