@@ -148,6 +148,7 @@ def main() -> None:
             module.warn,
             outcome.leftovers,
             manifest.folders_root,
+            outcome.generation_before,
         )
         if not module.check_mode:
             forget_other_images(manifest.cluster, {image["id"] for image in report["images"]})

@@ -230,6 +230,7 @@ class Report(ContractModel):
     `files` are ids of sessions that have keys there, and perhaps other files, whether or not they have containers.
     `gpu_cdi` are the GPUs that the engine can give by CDI; None where it has none.
     `leftovers` are those of the last run with a manifest; None in a report that no such run was before.
+    `generation_before` is the newest that the host had accepted before such a run, 0 where it had none; None likewise.
     """
 
     version: Literal[1] = 1
@@ -254,6 +255,7 @@ class Report(ContractModel):
     gpu_unlinked: Few[Line] = ()
     images: Many[ImageReport] = ()
     generation: Amount | None = None
+    generation_before: Amount | None = None
     kernels: Many[KernelReport] = ()
     networks: Many[NetworkReport] = ()
     spools: Many[Line] = ()

@@ -127,7 +127,7 @@ class SimulatedAgent:
     def converge(self, manifest: Mapping[str, Any], overlays: Overlays) -> dict[str, Any]:
         if manifest["generation"] < self.generation:
             raise StaleGenerationError
-        self.generation = manifest["generation"]
+        before, self.generation = self.generation, manifest["generation"]
         self._keep_overlays(manifest, overlays)
         wanted = {session["id"]: session for session in manifest["sessions"]}
         for container in list(self.containers.values()):
@@ -146,7 +146,7 @@ class SimulatedAgent:
         outcomes = [self._converge_session(session, overlays) for session in wanted.values()]
         stopped = [self.spool.get(id_, {}) for id_, session in wanted.items() if session["desired"] == "stop"]
         words = [word for spool in stopped for word in spool.values()]
-        report = {**self.report(), "leftovers": self._leftovers(wanted)}
+        report = {**self.report(), "generation_before": before, "leftovers": self._leftovers(wanted)}
         return {"sessions": outcomes, "last_words": words, "report": report}
 
     def _leftovers(self, wanted: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -118,7 +118,8 @@ class SimulatedGateway:
             return AgentAnswer(agent.id, problem="the connection broke", reached=False)
         if agent.module_breaks_off:
             return AgentAnswer(agent.id, problem=agent.module_breaks_off)
-        report = {**self._report(agent), "leftovers": result["report"]["leftovers"]}
+        of_run = {name: result["report"][name] for name in ("generation_before", "leftovers")}
+        report = {**self._report(agent), **of_run}
         return self._answer(agent, {**result, "report": report}, {agent.id: manifest})
 
     @staticmethod

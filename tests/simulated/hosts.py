@@ -79,6 +79,7 @@ def report_of(
             "encrypts": encrypts,
         },
         "generation": 0,
+        "generation_before": None,
         "kernels": [],
         "networks": [],
         "spools": [],

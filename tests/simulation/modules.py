@@ -50,6 +50,7 @@ class Modules:
     def converging(self, manifest: Manifest) -> Steps:
         wanted = agent_manifest.parse_manifest(manifest.model_dump(mode="json"))
         yield self._host.chance.seconds(0.2, 0.8)
+        before = self._host.generation or 0
         plan = self._accepted(wanted)
         self._removes = True
         self._discard(plan)
@@ -83,7 +84,7 @@ class Modules:
         }
         if _UNCLEAR in failures.values() or not self._host.engine_runs:
             raise ModuleFailedError(_NO_ENGINE, **said)
-        return {**said, "report": self._report()}
+        return {**said, "report": {**self._report(), "generation_before": before}}
 
     def _accepted(self, wanted: Any) -> Any:
         """Return the plan for this manifest; raise ModuleFailedError where it is refused as a whole."""
@@ -375,6 +376,7 @@ class Modules:
             "leftovers": leftovers if self._removes else None,
             "boot_id": f"boot-{self._host.boots}",
             "generation": self._host.generation,
+            "generation_before": None,
             "spools": sorted(self._host.spool),
             "files": sorted(self._host.keys),
             "kernels": [self._seen(container) for container in self._host.containers.values()],

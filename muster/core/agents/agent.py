@@ -75,7 +75,10 @@ class Gpu:
 
 
 # Fields of a report that change while an agent does nothing but run what it was given.
-_OF_USE = ("mem_available_bytes", "disk", "generation", "kernels", "networks", "spools", "files", "leftovers")
+_OF_USE = (
+    *("mem_available_bytes", "disk", "generation", "generation_before"),
+    *("kernels", "networks", "spools", "files", "leftovers"),
+)
 
 
 @dataclass(frozen=True, slots=True)

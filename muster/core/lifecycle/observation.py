@@ -130,14 +130,15 @@ def missed_the_launch(session: Session, reports: Reports) -> str:
     """Return an agent whose host was rebooted before the session's launch could reach it; empty where none was.
 
     An agent writes the generation of a manifest to its disk before it begins any of it. Nothing that was sent before
-    its reboot can still arrive.
+    its reboot can still arrive, nor anything that is older than a manifest that it has accepted since.
     """
     for kernel in session.kernels:
         agent_id = kernel.allocation.agent_id if kernel.allocation else ""
         report = reports.get(agent_id)
         if report is None or not report.boot_id or not kernel.boot_id or report.boot_id == kernel.boot_id:
             continue
-        if (report.generation or 0) < session.generation:
+        accepted, before = report.generation or 0, report.generation_before
+        if accepted < session.generation or (before is not None and before < session.generation < accepted):
             return agent_id
     return ""
 

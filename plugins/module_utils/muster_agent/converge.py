@@ -56,6 +56,7 @@ class Outcome(NamedTuple):
 
     `sessions` lacks those of which only another look at the host can tell; `unclear` has a line for each of them.
     `leftovers` says what was to be removed and is still there, and why; None where nothing was to be done.
+    `generation_before` is the newest that the host had accepted before, 0 where it had none; None where nothing was.
     """
 
     sessions: list[dict[str, Any]]
@@ -63,6 +64,7 @@ class Outcome(NamedTuple):
     differences: Differences
     unclear: list[str]
     leftovers: list[dict[str, str]] | None = None
+    generation_before: int | None = None
 
 
 def converge(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) -> Outcome:
@@ -88,7 +90,7 @@ def converge(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None])
         except OSError as error:
             raise RefusedError(f"this agent cannot keep its state: {host_message(error)}") from error
         _warn_of_a_keeper_that_cannot(manifest, observed, warn)
-        return run.outcome()
+        return run.outcome()._replace(generation_before=accepted or 0)
 
 
 def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) -> Outcome:

@@ -22,6 +22,15 @@ def test_an_older_manifest_is_refused_and_does_nothing(cluster):
     assert len(cluster.containers()) == 1
 
 
+def test_a_report_says_which_generation_the_host_had_accepted_before(cluster):
+    told = []
+    for cluster.generation in (5, 7, 7):
+        report = cluster.converge()["report"]
+        told.append((report["generation_before"], report["generation"]))
+    assert told == [(0, 5), (5, 7), (7, 7)]
+    assert cluster.report()["generation_before"] is None
+
+
 def test_a_new_generation_of_a_session_replaces_the_old_one(cluster):
     gang = session(["main1", "sub1"])
     cluster.converge(gang)

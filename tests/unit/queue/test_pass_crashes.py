@@ -161,3 +161,19 @@ def test_a_worker_that_slept_while_another_worked_sends_no_manifests_of_before(n
     assert node.state(second) is S.RUNNING
     assert [len(agent.of_session(second.id)) for agent in agents] == [2, 2]
     assert node.wrongly_removed == []
+
+
+def test_a_launch_that_never_came_is_tried_again_where_its_agent_was_rebooted_before(node, agents):
+    """A newer manifest clears that up. It once left no trace of what had come before, and the session failed."""
+    node.run()
+    agents[0].reboot()
+    node.gateway.crash_before = Crash()
+    session = gang(node, 2)
+    with pytest.raises(Crash):
+        node.run(observe=False)
+    node.restart()
+    node.run(observe=False)
+    assert "agent a1 was rebooted before the launch" in [line.reason for line in node.store.story(session.id)]
+    node.now += 60
+    node.run()
+    assert node.state(session) is S.RUNNING

@@ -47,11 +47,12 @@ def gather_report(
     warn: Callable[[str], None],
     leftovers: list[dict[str, str]] | None = None,
     folders_root: str | None = None,
+    generation_before: int | None = None,
 ) -> dict[str, Any]:
     """Return the report. `warn` is called with what could not be read, if the host can work without it.
 
-    `leftovers` are those of the run of `converge` before it, None without one. `directories` are those of
-    `folders_root`, None without it.
+    `leftovers` and `generation_before` are of the run of `converge` before it, None without one. `directories` are
+    those of `folders_root`, None without it.
     """
     reading = GpuReading()
     cluster_label = names.of_cluster(cluster)
@@ -121,6 +122,7 @@ def gather_report(
         # The engine lists them in another order each time, and a report that differs is decided by anew.
         "images": sorted((_image(image) for image in images), key=lambda image: image["id"]),
         "generation": host_state.read_generation(cluster),
+        "generation_before": generation_before,
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
         "networks": _networks(networks, is_manager=swarm["manager"]),
         "spools": sorted(last_words.spooled_sessions(cluster)),
