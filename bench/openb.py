@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from muster.contract.report import Report
 from muster.core.agents.agent import Agent, Gpu
 from muster.core.model.policy import PlacementPolicy
-from muster.core.scheduling.placement import Constraint, Gang, PlacementState, Typical, typical_requests
+from muster.core.scheduling.placement import Constraint, Gang, Mix, PlacementState, mix_of, typical_requests
 from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_placement
 
@@ -108,14 +108,14 @@ def arrivals(tasks: Sequence[Task], seed: int, capacity: int) -> Iterator[Task]:
         yield task
 
 
-def typical_without_memory(tasks: Sequence[Task]) -> tuple[Typical, ...]:
+def typical_without_memory(tasks: Sequence[Task]) -> Mix:
     """Return the typical requests as the paper defines them: without memory."""
     shapes = Counter(Gang((replace(task.gang.slots[0], mem=0),), constraint=task.gang.constraint) for task in tasks)
-    return typical_requests(shapes, most=len(shapes))
+    return Mix(typical_requests(shapes, most=len(shapes)))
 
 
 def allocated(
-    nodes: Sequence[Agent], tasks: Sequence[Task], seed: int, policy: PlacementPolicy, mix: Sequence[Typical]
+    nodes: Sequence[Agent], tasks: Sequence[Task], seed: int, policy: PlacementPolicy, mix: Mix
 ) -> dict[int, float]:
     """Return the allocated percent of the GPUs, by the percent that was requested."""
     capacity = sum(node.capacity.fgpu for node in nodes)
@@ -139,7 +139,7 @@ def run(data: Path, workload: str, policy: str, seed: int) -> dict[int, float]:
         chosen = PlacementPolicy("fgd", fragmentation=1.0, steps=100)
         return allocated(in_random_order(nodes), tasks, seed, chosen, typical_without_memory(tasks))
     chosen = load_placement({"muster": "fragmentation", "bestfit": "pack"}[policy])
-    return allocated(nodes, tasks, seed, chosen, typical_requests([task.gang for task in tasks]))
+    return allocated(nodes, tasks, seed, chosen, mix_of([task.gang for task in tasks]))
 
 
 @cache

@@ -2,4 +2,4 @@
 
 from muster.scheduler_plugin import PlacementPolicy
 
-POLICY = PlacementPolicy("fragmentation", fragmentation=1.0, starvation=1.5, imbalance=0.1, scarcity=0.5)
+POLICY = PlacementPolicy("fragmentation", fragmentation=1.0, dearth=1.0, starvation=1.5, imbalance=0.1, scarcity=0.5)

@@ -64,6 +64,8 @@ class PlacementPolicy:
     """The weights of the terms of a placement's cost; the possible place with the least cost is taken.
 
     `fragmentation`: growth of the GPUs' worth that typical requests could not use (Weng et al., USENIX ATC 2023).
+    `dearth`: how much more those requests weigh in it that no more than half of the GPUs could ever serve, rare ones
+    too: with 1, as many times more as all GPUs are more than these.
     `starvation`: growth of the part of the agent's GPUs for which it has no cpu left in proportion.
     `imbalance`: growth of how far the free part of its cpu strays from that of its GPUs.
     `scarcity`: GPUs' worth taken, times what requests that name GPU models ask of that one beside what there is.
@@ -74,6 +76,7 @@ class PlacementPolicy:
 
     name: str
     fragmentation: float = 0.0
+    dearth: float = 0.0
     starvation: float = 0.0
     imbalance: float = 0.0
     scarcity: float = 0.0

@@ -11,7 +11,7 @@ from muster.core.model.wait import Wait
 from muster.core.scheduling.group_memory import GroupAgents, GroupMemory
 from muster.core.scheduling.kinds import Kind
 from muster.core.scheduling.placed_sessions import PlacedSessions
-from muster.core.scheduling.placement import Gang, PlacementState, on_one_agent, typical_requests
+from muster.core.scheduling.placement import Gang, PlacementState, mix_of, on_one_agent
 from muster.core.scheduling.reasons import busy, never_fits, sick_gpus
 from muster.core.values.slots import Slots
 
@@ -56,7 +56,7 @@ class Group:
     def state(self) -> PlacementState:
         """Return what is free; the pass places in it."""
         known, here = self._known_agents, self._snapshot.placed
-        mix = typical_requests(self._memory.requests(self.plain))
+        mix = mix_of(self._memory.requests(self.plain))
         return self._memory.state(known.agents, here, self.policy.placement, mix, known.closed)
 
     def impossible(self, request: Gang) -> Wait | None:

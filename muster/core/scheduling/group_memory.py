@@ -13,7 +13,7 @@ from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.difference import Changes, are_the_same, difference
 from muster.core.scheduling.placed_sessions import PlacedSessions
-from muster.core.scheduling.placement import Gang, PlacementState, Typical
+from muster.core.scheduling.placement import Gang, Mix, PlacementState
 from muster.core.scheduling.plain_sessions import PlainSessions
 from muster.core.scheduling.reasons import obstacle
 from muster.core.scheduling.requests import Requests
@@ -30,7 +30,7 @@ class _Known:
     agents: Sequence[Agent]
     closed: Mapping[str, str]
     policy: PlacementPolicy
-    mix: Sequence[Typical]
+    mix: Mix
     state: PlacementState
 
 
@@ -115,7 +115,7 @@ class GroupMemory:
         agents: Sequence[Agent],
         placed: Sequence[Session],
         policy: PlacementPolicy,
-        mix: Sequence[Typical],
+        mix: Mix,
         closed: Mapping[str, str],
     ) -> PlacementState:
         """Return what `PlacementState.of` would make; the caller may change it.

@@ -27,7 +27,7 @@ def compile_placement() -> float | None:
     """Compile the placement and return how many seconds that took; None if this user's code was there."""
     before, began = _compilations(), time.monotonic()
     agents = [_agent(f"a{number}") for number in (1, 2)]
-    state = PlacementState.of(agents, {}, PACK, (), {})
+    state = PlacementState.of(agents, {}, PACK)
     state.place(Gang((_KERNEL,)))
     state.place(Gang((_KERNEL,) * 3, spread=True))
     state.take_as(state, Gang((_KERNEL,)))

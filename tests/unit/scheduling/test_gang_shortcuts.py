@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.agents.agent import Agent
 from muster.core.model.policy import PACK, PlacementPolicy
 from muster.core.model.session import AllocatedSlots, Allocation, kernel_count, kernels_of
-from muster.core.scheduling.placement import Constraint, Gang, PlacementState, Typical, gang_of
+from muster.core.scheduling.placement import Constraint, Gang, Mix, PlacementState, Typical, gang_of
 from muster.core.values.slots import Slots
 from muster.service.scheduler.plugins import load_placement
 from tests.properties import dear
@@ -19,7 +19,7 @@ from tests.strategies.specs import gang_specs, specs
 from tests.strategies.values import M, new_id
 
 POLICIES = (PACK, *map(load_placement, ("spread", "round_robin", "fragmentation")))
-MIX = (Typical(Slots(cpu=1000, fgpu=500), (), 3.0), Typical(Slots(cpu=500, gpu=1), (), 2.0))
+MIX = Mix((Typical(Slots(cpu=1000, fgpu=500), (), 3.0), Typical(Slots(cpu=500, gpu=1), (), 2.0)))
 
 
 @dear

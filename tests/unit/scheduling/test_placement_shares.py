@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.agents.agent import Agent, Gpu
 from muster.core.model.policy import PACK
 from muster.core.model.session import GpuShare
-from muster.core.scheduling.placement import Gang, PlacementState, Typical, corner
+from muster.core.scheduling.placement import Gang, Mix, PlacementState, Typical, corner
 from muster.core.values.slots import Slots
 from tests.properties import cheap
 from tests.strategies.agents import make_agent
@@ -36,7 +36,10 @@ def asking(*fgpu: int, gpu: int = 0) -> Gang:
     return Gang(tuple(Slots(cpu=100, mem=M, fgpu=amount, gpu=gpu) for amount in fgpu))
 
 
-def one_after_the_other(agent: Agent, *amounts: int, mix: tuple[Typical, ...] = ()) -> list[str]:
+NO_MIX = Mix()
+
+
+def one_after_the_other(agent: Agent, *amounts: int, mix: Mix = NO_MIX) -> list[str]:
     state = PlacementState.of([agent], {}, PACK, mix)
     return [state.place(asking(amount))[0].gpus[0].uuid for amount in amounts]
 
@@ -62,7 +65,7 @@ def test_a_gang_that_fits_is_placed_whatever_the_choice():
 
 def test_the_least_fragmenting_gpu_leaves_what_typical_requests_can_use():
     # After the first 1200, GPU-0 has 800 left: of use to nobody. A share of 700 goes there.
-    mix = (Typical(Slots(cpu=100, mem=M, fgpu=2000)),)
+    mix = Mix((Typical(Slots(cpu=100, mem=M, fgpu=2000)),))
     assert one_after_the_other(shared(choice="fragmentation"), 1200, 700, mix=mix) == ["GPU-0", "GPU-0"]
 
 

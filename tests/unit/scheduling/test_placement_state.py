@@ -15,6 +15,7 @@ from muster.core.model.wait import NearestMiss, WaitCode
 from muster.core.scheduling.placement import (
     Constraint,
     Gang,
+    Mix,
     PlacementState,
     Typical,
     gang_of,
@@ -33,10 +34,12 @@ from tests.strategies.specs import gang_specs
 from tests.strategies.values import M
 
 POLICIES = tuple(load_placement(name) for name in ("pack", "spread", "round_robin", "fragmentation"))
-MIX = (
-    Typical(Slots(cpu=1000, mem=512 * M, fgpu=500), (), 3.0),
-    Typical(Slots(cpu=500, mem=64 * M, gpu=1), (), 2.0),
-    Typical(Slots(cpu=3000, mem=64 * M), (), 1.0),
+MIX = Mix(
+    (
+        Typical(Slots(cpu=1000, mem=512 * M, fgpu=500), (), 3.0),
+        Typical(Slots(cpu=500, mem=64 * M, gpu=1), (), 2.0),
+        Typical(Slots(cpu=3000, mem=64 * M), (), 1.0),
+    )
 )
 policies = st.sampled_from(POLICIES)
 
@@ -231,14 +234,14 @@ def test_shares_fill_a_gpu_when_packed_and_take_turns_when_spread():
 def test_a_share_goes_where_typical_requests_lose_least():
     """0.5 beside 0.5 leaves a GPU whole; alone, it would strand what the typical request of a whole GPU needs."""
     known = [make_agent("a1", gpus=1, units_per_gpu=1), make_agent("a2", gpus=1, units_per_gpu=1)]
-    state = PlacementState.of(known, {}, load_placement("fragmentation"), (Typical(Slots(cpu=1000, gpu=1)),))
+    state = PlacementState.of(known, {}, load_placement("fragmentation"), Mix((Typical(Slots(cpu=1000, gpu=1)),)))
     assert len(set(where(state, uniform(fgpu=500), uniform(fgpu=500)))) == 1
 
 
 def test_an_agent_that_is_out_of_balance_is_used_before_another_is_opened():
     """What strays already costs nothing: a request goes beside it, and the other agent stays whole."""
     known = [make_agent("a1", cpus=8, gpus=4), make_agent("a2", cpus=8, gpus=4)]
-    state = PlacementState.of(known, {}, load_placement("fragmentation"), (Typical(Slots(cpu=500, gpu=1)),))
+    state = PlacementState.of(known, {}, load_placement("fragmentation"), Mix((Typical(Slots(cpu=500, gpu=1)),)))
     assert where(state, uniform(cpu=500, gpu=2), uniform(cpu=500, gpu=1)) == ["a1", "a1"]
 
 
@@ -251,7 +254,7 @@ def test_gpus_that_requests_name_are_kept_for_them():
         )
     ]
     named = Typical(Slots(cpu=1000, gpu=1), ("a100",), 1.0)
-    state = PlacementState.of(known, {}, load_placement("fragmentation"), (named, Typical(Slots(cpu=1000, gpu=1))))
+    state = PlacementState.of(known, {}, load_placement("fragmentation"), Mix((named, Typical(Slots(cpu=1000, gpu=1)))))
     requested = replace(uniform(gpu=1), constraint=Constraint(gpu_models=("a100",)))
     assert where(state, uniform(gpu=1), uniform(gpu=1), requested, requested) == ["a2", "a2", "a1", "a1"]
     assert state.misses(requested).filtered == {"GPU model": 1}
@@ -295,7 +298,7 @@ def test_constraints_are_kept(constraint, expected, filtered):
 
 def test_a_miss_names_the_nearest_agent_and_counts_what_is_exhausted():
     known = [make_agent("a1", cpus=2, gpus=1), make_agent("a2", cpus=8, gpus=4), make_agent("a3", cpus=64)]
-    state = PlacementState.of(known, {}, PACK, (), {"a1": "drained"})
+    state = PlacementState.of(known, {}, PACK, Mix(), {"a1": "drained"})
     state.place(uniform(1, gpu=1))
     misses = state.misses(uniform(4, gpu=1))
     assert (misses.considered, misses.filtered, misses.exhausted) == (2, {"drained": 1}, {"gpu": 2})
@@ -339,7 +342,7 @@ def test_with_what_the_nearest_agent_lacks_a_gang_fits(snapshot):
         for other in snapshot.pending:
             held += [replace(k, allocation=started[other.id][k.id]) for k in other.kernels if other.id in started]
         closed = {agent.id: cause for agent in known if (cause := obstacle(agent, snapshot))}
-        state = PlacementState.of(known, {"": held}, PACK, (), closed)
+        state = PlacementState.of(known, {"": held}, PACK, Mix(), closed)
         gang = gang_of(session, overlay=snapshot.overlay_keeper is not None)
         assert not state.fits(gang)
         state.release([granted(known, held, wait.nearest)])

@@ -3,10 +3,12 @@
 from muster.core.scheduling.placement.gang import (
     Constraint,
     Gang,
+    Mix,
     Topology,
     Typical,
     gang_of,
     gang_of_size,
+    mix_of,
     on_one_agent,
     typical_requests,
 )
@@ -17,11 +19,13 @@ __all__ = [
     "Constraint",
     "Gang",
     "Misses",
+    "Mix",
     "PlacementState",
     "Topology",
     "Typical",
     "gang_of",
     "gang_of_size",
+    "mix_of",
     "on_one_agent",
     "typical_requests",
 ]

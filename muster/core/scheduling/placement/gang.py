@@ -137,27 +137,51 @@ class Typical:
     weight: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The requests that sessions make: the `typical` ones, and the next `others` by how often they are made.
+
+    Of the others those count that few agents could hold (`weights.typical_array`).
+    """
+
+    typical: tuple[Typical, ...] = ()
+    others: tuple[Typical, ...] = ()
+
+
+def mix_of(gangs: Iterable[Gang] | Mapping[Gang, int], others: int = 192) -> Mix:
+    """Return the typical requests and up to so many others; `gangs` as for `typical_requests`."""
+    requests = _frequent_first(gangs)
+    typical = _most_frequent(requests, 64)
+    return Mix(tuple(typical), tuple(requests[len(typical) : len(typical) + others]))
+
+
 def typical_requests(gangs: Iterable[Gang] | Mapping[Gang, int], most: int = 64) -> tuple[Typical, ...]:
     """Return the most frequent requests of kernels that together are 95 % of all of them, at most `most`.
 
     `gangs` are the requested ones, or how often each was. Of equally frequent requests the larger come first, so that
     the order of `gangs` has no bearing.
     """
+    return tuple(_most_frequent(_frequent_first(gangs), most))
+
+
+def _most_frequent(requests: Sequence[Typical], most: int) -> Sequence[Typical]:
+    enough = 0.95 * sum(request.weight for request in requests)
+    for number, request in enumerate(requests[:most]):
+        if enough <= 0:
+            return requests[:number]
+        enough -= request.weight
+    return requests[:most]
+
+
+def _frequent_first(gangs: Iterable[Gang] | Mapping[Gang, int]) -> list[Typical]:
     counts: dict[tuple[Slots, tuple[str, ...]], int] = {}
     for gang, times in Counter(gangs).items():
         for slots in gang.slots:
             key = slots, gang.constraint.gpu_models
             counts[key] = counts.get(key, 0) + times
-    enough = 0.95 * sum(counts.values())
-    requests: list[Typical] = []
-    for (slots, models), count in sorted(counts.items(), key=_frequent_first):
-        if enough <= 0 or len(requests) == most:
-            break
-        requests.append(Typical(slots, models, float(count)))
-        enough -= count
-    return tuple(requests)
+    return [Typical(slots, models, float(count)) for (slots, models), count in sorted(counts.items(), key=_order)]
 
 
-def _frequent_first(item: tuple[tuple[Slots, tuple[str, ...]], int]) -> tuple[object, ...]:
+def _order(item: tuple[tuple[Slots, tuple[str, ...]], int]) -> tuple[object, ...]:
     (slots, models), count = item
     return -count, -slots.gpu, -slots.fgpu, -slots.mem, -slots.cpu, models

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,7 @@ from muster.core.scheduling.placement.columns import (
     EXCLUSIVE,
     FILL,
     FIRST_GPU,
+    GPUS,
     HEAD,
     LEAST_FRAGMENTING,
     MEM_CAPACITY,
@@ -31,7 +32,10 @@ from muster.core.scheduling.placement.columns import (
 )
 from muster.core.scheduling.placement.compiled import Flags, Ints
 from muster.core.scheduling.placement.gang import Constraint, Gang, Topology, demanding_first
+from muster.core.values.slots import Slots
 
+_MOST_KNOWN_PARTS = 4096
+_ANY_NUMBER = 1 << 30
 _CHOICES = {"policy": POLICY, "fill": FILL, "spread": SPREAD, "fragmentation": LEAST_FRAGMENTING}
 _facts = attrgetter("units", "fraction", "exclusive", "numa_node", "model")
 _uuid = attrgetter("uuid")
@@ -97,6 +101,8 @@ class Hardware:
     zones: Domain
     everywhere: Domain
     gpus_of_model: dict[str, int]
+    known_parts: dict[Slots, float] = field(default_factory=dict)
+    """A cache of `parts_that_serve`."""
 
     @property
     def domains(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
@@ -191,6 +197,43 @@ class Hardware:
         takes = np.array([*map(constraint.takes_model, self.models), False], dtype=np.bool_)
         exist = self.block(CAPACITY) > 0
         return exist & takes[self.block(MODEL)]
+
+
+def parts_that_serve(hardware: Hardware, requests: Sequence[Slots]) -> list[float]:
+    """Return for each request for GPUs the part of all of them that such requests could take, were the agents empty.
+
+    Whichever models these are. 0 where no agent could hold one.
+    """
+    known = hardware.known_parts
+    unknown = [slots for slots in dict.fromkeys(requests) if slots not in known]
+    if unknown:
+        if len(known) > _MOST_KNOWN_PARTS:
+            known.clear()
+        known.update(zip(unknown, _parts_that_serve(hardware, unknown), strict=True))
+    return [known[slots] for slots in requests]
+
+
+def _parts_that_serve(hardware: Hardware, requests: Sequence[Slots]) -> list[float]:
+    fixed, cut, capacity = hardware.fixed, hardware.block(CUT), hardware.block(CAPACITY)
+    gpus = fixed[:, GPUS]
+    wholes = ((capacity > 0) & (cut != EXCLUSIVE)).sum(axis=1)
+    in_parts = (capacity > 0) & (cut != UNCUT)
+    parts = np.where(in_parts, capacity, 0).sum(axis=1)
+    of_one = parts / np.maximum(1, in_parts.sum(axis=1))
+    found = []
+    for slots in requests:
+        times = np.where(fixed[:, MOST_CPU] >= slots.cpu, _ANY_NUMBER, 0)
+        for amount, there in (
+            (slots.cpu, fixed[:, CPU_CAPACITY]),
+            (slots.mem, fixed[:, MEM_CAPACITY]),
+            (slots.gpu, wholes),
+            (slots.fgpu, parts),
+        ):
+            if amount:
+                times = np.minimum(times, there // amount)
+        worth = slots.gpu + (slots.fgpu / np.maximum(1, of_one) if slots.fgpu else 0.0)
+        found.append(float(np.minimum(gpus, times * worth).sum() / max(1, gpus.sum())))
+    return found
 
 
 def scarcest_first(hardware: Hardware, gang: Gang) -> list[int]:

@@ -17,7 +17,7 @@ from muster.core.scheduling.placement.allocations import Allocations, key_of
 from muster.core.scheduling.placement.columns import CAPACITY, CUT, EXCLUSIVE, UNCUT
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints
 from muster.core.scheduling.placement.corner import cornered, has_corners
-from muster.core.scheduling.placement.gang import Gang, Typical
+from muster.core.scheduling.placement.gang import Gang, Mix
 from muster.core.scheduling.placement.hardware import DOMAINS, Domain, Hardware, scarcest_first
 from muster.core.scheduling.placement.holdings import Held, Holder, Holdings
 from muster.core.scheduling.placement.memory import SCARCEST, Memory
@@ -74,7 +74,7 @@ class PlacementState:
         agents: Sequence[Agent],
         kernels_by_agent: Mapping[str, Iterable[Holder]],
         policy: PlacementPolicy,
-        mix: Sequence[Typical] = (),
+        mix: Mix = Mix(),  # noqa: B008 - a frozen value
         closed: Mapping[str, str] | None = None,
     ) -> Self:
         """Return the agents of one group with these kernels on them. `closed` says of agents that take nothing, why."""
@@ -87,7 +87,7 @@ class PlacementState:
             Memory(hardware, shut_flags),
             shut,
             weight_array(policy, mix, hardware),
-            typical_array(mix, hardware),
+            typical_array(policy, mix, hardware),
         )
         for kernels in kernels_by_agent.values():
             state.take(kernels)
@@ -242,15 +242,15 @@ class PlacementState:
         """Return the same agents with nothing on them, all of them open, by no policy of the site and no mix."""
         hardware = self._hardware
         memory = Memory(hardware, np.zeros(len(hardware.agents), dtype=np.bool_))
-        weights, mix = weight_array(PACK, (), hardware), typical_array((), hardware)
+        weights, mix = weight_array(PACK, Mix(), hardware), typical_array(PACK, Mix(), hardware)
         return type(self)(hardware, np.ascontiguousarray(hardware.empty()), memory, {}, weights, mix)
 
-    def by(self, policy: PlacementPolicy, mix: Sequence[Typical], closed: Mapping[str, str]) -> Self:
+    def by(self, policy: PlacementPolicy, mix: Mix, closed: Mapping[str, str]) -> Self:
         """Return the same agents with the same kernels, but by another policy, with another mix, or others closed."""
         hardware, known = self._hardware, self._allocations
         shut = {agent.id: closed[agent.id] for agent in hardware.agents if agent.id in closed} if closed else {}
         memory = Memory(hardware, _flags_of(hardware, shut))
-        weights, typical = weight_array(policy, mix, hardware), typical_array(mix, hardware)
+        weights, typical = weight_array(policy, mix, hardware), typical_array(policy, mix, hardware)
         return type(self)(hardware, self._free.copy(), memory, shut, weights, typical, known)
 
     def copy(self) -> Self:
