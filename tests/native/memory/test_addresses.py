@@ -47,6 +47,22 @@ def test_a_stream_at_the_address_of_one_that_ended_is_of_its_own_gpu(containers,
     assert (status, told) == (0, f"[true, {NOT_PERMITTED}]\n"), errors
 
 
+@pytest.mark.parametrize("stream", [None, 1, 2], ids=["default", "legacy", "per thread"])
+def test_a_default_stream_is_of_the_gpu_of_the_context_that_is_current_now(containers, fake_driver, stream):
+    """They have one name on all GPUs. The first GPU is limited, and cannot be used without its lease."""
+    container, uuid = containers[0], fake_driver.uuids()[0]
+    container.limit({uuid: 500})
+    (container.home / "state/lease" / uuid).unlink()
+    told = container.python(f"""
+        done = []
+        for gpu in (1, 0, 1, 0):
+            context(gpu)
+            done.append(launch(kernel("noop"), c_void_p({stream})))
+        tell(done)
+    """)
+    assert told[:2] == (0, f"[0, {NOT_PERMITTED}, 0, {NOT_PERMITTED}]\n"), told
+
+
 def test_of_many_allocations_none_is_forgotten(attack):
     """The table that knows them grows while they are there."""
     told, used = attack("""
