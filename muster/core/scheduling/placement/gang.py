@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal, TypeVar
 
 from muster.core.agents.gpu_model import is_of_model
@@ -128,6 +129,9 @@ def demanding_first(slots: Sequence[Slots]) -> list[int]:
     )
 
 
+_MOST_TYPICAL = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Typical:
     """A request that sessions often make, for one kernel; `weight` says how often, in any measure."""
@@ -148,38 +152,35 @@ class Mix:
     others: tuple[Typical, ...] = ()
 
 
-def mix_of(gangs: Iterable[Gang] | Mapping[Gang, int], others: int = 192) -> Mix:
-    """Return the typical requests and up to so many others; `gangs` as for `typical_requests`."""
-    requests = _frequent_first(gangs)
-    typical = _most_frequent(requests, 64)
-    return Mix(tuple(typical), tuple(requests[len(typical) : len(typical) + others]))
+def mix_of(gangs: Iterable[Gang] | Mapping[Gang, int], most: int = 256) -> Mix:
+    """Return the typical requests and others, in all at most `most`; `gangs` as for `typical_requests`."""
+    requests, number = _most_frequent(gangs, most)
+    typical = min(number, _MOST_TYPICAL)
+    return Mix(requests[:typical], requests[typical:])
 
 
-def typical_requests(gangs: Iterable[Gang] | Mapping[Gang, int], most: int = 64) -> tuple[Typical, ...]:
+def typical_requests(gangs: Iterable[Gang] | Mapping[Gang, int], most: int = _MOST_TYPICAL) -> tuple[Typical, ...]:
     """Return the most frequent requests of kernels that together are 95 % of all of them, at most `most`.
 
     `gangs` are the requested ones, or how often each was. Of equally frequent requests the larger come first, so that
     the order of `gangs` has no bearing.
     """
-    return tuple(_most_frequent(_frequent_first(gangs), most))
+    requests, number = _most_frequent(gangs, most)
+    return requests[:number]
 
 
-def _most_frequent(requests: Sequence[Typical], most: int) -> Sequence[Typical]:
-    enough = 0.95 * sum(request.weight for request in requests)
-    for number, request in enumerate(requests[:most]):
-        if enough <= 0:
-            return requests[:number]
-        enough -= request.weight
-    return requests[:most]
-
-
-def _frequent_first(gangs: Iterable[Gang] | Mapping[Gang, int]) -> list[Typical]:
+def _most_frequent(gangs: Iterable[Gang] | Mapping[Gang, int], most: int) -> tuple[tuple[Typical, ...], int]:
+    """Return the most frequent requests, and how many of them together are 95 % of all."""
     counts: dict[tuple[Slots, tuple[str, ...]], int] = {}
     for gang, times in Counter(gangs).items():
         for slots in gang.slots:
             key = slots, gang.constraint.gpu_models
             counts[key] = counts.get(key, 0) + times
-    return [Typical(slots, models, float(count)) for (slots, models), count in sorted(counts.items(), key=_order)]
+    first = sorted(counts.items(), key=_order)[:most]
+    enough = 0.95 * sum(counts.values())
+    counted = accumulate((count for _, count in first), initial=0)
+    typical = sum(before < enough for before, _ in zip(counted, first, strict=False))
+    return tuple([Typical(slots, models, float(count)) for (slots, models), count in first]), typical
 
 
 def _order(item: tuple[tuple[Slots, tuple[str, ...]], int]) -> tuple[object, ...]:
