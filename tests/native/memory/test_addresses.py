@@ -74,3 +74,20 @@ def test_of_many_allocations_none_is_forgotten(attack):
         tell([all_held, free_and_total()[0]])
     """)
     assert (told, used) == (f"[{CAP - CONTEXT - 1000 * (64 << 10)}, {CAP - CONTEXT}]", CONTEXT)
+
+
+def test_what_is_known_of_allocations_takes_no_more_memory_the_more_there_were(attack):
+    """A program may allocate and free for weeks."""
+    told, _ = attack("""
+        context()
+
+        def come_and_go(times):
+            for _ in range(times):
+                ok(cuda.cuMemFree_v2(allocate(64 << 10)))
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[0]) * 4096
+
+        before = come_and_go(2000)
+        tell(come_and_go(30000) - before)
+    """)
+    assert int(told) < 1 << 20
