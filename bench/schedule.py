@@ -48,7 +48,7 @@ from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Kernel, Session, kernel_count, kernels_of
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.committed import committed
-from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.spec.session_spec import SessionSpec
 from muster.service.scheduler.plugins import load_order, load_placement

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
-from muster.core.scheduling.group_memory import GroupAgents, GroupMemory
 from muster.core.scheduling.kinds import Kind
-from muster.core.scheduling.placed_sessions import PlacedSessions
+from muster.core.scheduling.memory.group_memory import GroupAgents, GroupMemory
+from muster.core.scheduling.memory.placed_sessions import PlacedSessions
 from muster.core.scheduling.placement import Gang, PlacementState, mix_of, on_one_agent
 from muster.core.scheduling.reasons import busy, never_fits, sick_gpus
 from muster.core.values.slots import Slots

@@ -23,8 +23,8 @@ from muster.core.scheduling.defragment import Movable, in_line, may_move, moves
 from muster.core.scheduling.elastic import largest_gang
 from muster.core.scheduling.future import Future, Waiting, end_of, starter
 from muster.core.scheduling.group import Group
-from muster.core.scheduling.group_memory import GroupMemory
 from muster.core.scheduling.kinds import Kind, Kinds, answers_of, left_open, stretch
+from muster.core.scheduling.memory.group_memory import GroupMemory
 from muster.core.scheduling.placement import (
     PlacementState,
     gang_of,

@@ -8,7 +8,7 @@ from muster.core.model.plan import Plan, Waits
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.group_pass import GroupPass
-from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.values.garbage import without_garbage_collection
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.committed import running
-from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.scheduling.placement import gang_of, typical_requests
 from muster.core.scheduling.schedule import schedule
 from muster.core.simulation.usage_by_owner import OwnerUsageMeter

@@ -9,7 +9,7 @@ from muster.core.model.plan import Plan
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
-from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.service.scheduler.site_policy import SiteScheduling
 from muster.settings import Settings

@@ -23,7 +23,7 @@ from muster.core.lifecycle.turn import Convergence, Observation, Turn, turn, tur
 from muster.core.model.plan import Plan, Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
-from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import MusterError, SettingsError
 from muster.core.values.garbage import without_garbage_collection

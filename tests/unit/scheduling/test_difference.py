@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.scheduling.difference import Changes, are_the_same, difference
+from muster.core.scheduling.memory.difference import Changes, are_the_same, difference
 from tests.properties import cheap
 
 

@@ -16,7 +16,7 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.committed import running
 from muster.core.scheduling.future import end_of
-from muster.core.scheduling.pass_memory import PassMemory
+from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.scheduling.placement import PlacementState, gang_of_size
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.hypothesis import changed

@@ -12,13 +12,13 @@ from muster.core.model.policy import GroupPolicy, PlacementPolicy, SchedulingPol
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.committed import committed
-from muster.core.scheduling.difference import difference
 from muster.core.scheduling.future import holder
-from muster.core.scheduling.pass_memory import PassMemory
-from muster.core.scheduling.placed_sessions import PlacedSessions
+from muster.core.scheduling.memory.difference import difference
+from muster.core.scheduling.memory.pass_memory import PassMemory
+from muster.core.scheduling.memory.placed_sessions import PlacedSessions
+from muster.core.scheduling.memory.plain_sessions import PlainSessions
+from muster.core.scheduling.memory.requests import Requests
 from muster.core.scheduling.placement import gang_of
-from muster.core.scheduling.plain_sessions import PlainSessions
-from muster.core.scheduling.requests import Requests
 from muster.core.scheduling.schedule import schedule
 from muster.core.whatif.explain import HOPELESS
 from tests.properties import cheap, dear

@@ -10,9 +10,9 @@ from muster.core.model.plan import Plan
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.admission import moments
-from muster.core.scheduling.difference import are_the_same, difference
 from muster.core.scheduling.future import end_of
-from muster.core.scheduling.group_memory import GroupMemory, decide_alike
+from muster.core.scheduling.memory.difference import are_the_same, difference
+from muster.core.scheduling.memory.group_memory import GroupMemory, decide_alike
 
 
 @dataclass

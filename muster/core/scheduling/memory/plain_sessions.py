@@ -6,7 +6,7 @@ from operator import attrgetter, eq, itemgetter
 from typing import Any
 
 from muster.core.model.session import Session
-from muster.core.scheduling.difference import Changes
+from muster.core.scheduling.memory.difference import Changes
 from muster.core.scheduling.placement import Gang, gang_of
 
 _MOST_AMOUNTS = 1 << 16

@@ -6,7 +6,7 @@ from operator import attrgetter
 from zlib import crc32
 
 from muster.core.model.session import Session
-from muster.core.scheduling.difference import Changes
+from muster.core.scheduling.memory.difference import Changes
 from muster.core.scheduling.placement import Gang, gang_of
 
 _SAMPLED = 16_384

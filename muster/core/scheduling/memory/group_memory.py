@@ -11,12 +11,12 @@ from muster.core.agents.agent import Agent
 from muster.core.model.policy import PlacementPolicy
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
-from muster.core.scheduling.difference import Changes, are_the_same, difference
-from muster.core.scheduling.placed_sessions import PlacedSessions
+from muster.core.scheduling.memory.difference import Changes, are_the_same, difference
+from muster.core.scheduling.memory.placed_sessions import PlacedSessions
+from muster.core.scheduling.memory.plain_sessions import PlainSessions
+from muster.core.scheduling.memory.requests import Requests
 from muster.core.scheduling.placement import Gang, Mix, PlacementState
-from muster.core.scheduling.plain_sessions import PlainSessions
 from muster.core.scheduling.reasons import obstacle
-from muster.core.scheduling.requests import Requests
 from muster.core.values.slots import Slots, total
 
 if TYPE_CHECKING:
