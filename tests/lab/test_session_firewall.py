@@ -201,6 +201,31 @@ def test_no_kernel_reaches_a_host_the_control_node_or_metadata(
             assert reached(lab, kernel, everything) == everything
 
 
+@contextmanager
+def without_the_engines_wall(lab: Lab, host: str) -> Iterator[None]:
+    """Take away what keeps networks apart, as the engine does for a moment whenever it makes one."""
+    jump = ("FORWARD", "--jump", "DOCKER-ISOLATION-STAGE-1")
+    lab.run(host, "iptables", "--wait", "--delete", *jump)
+    try:
+        yield
+    finally:
+        lab.run(host, "iptables", "--wait", "--insert", *jump)
+
+
+def test_sessions_of_one_host_are_kept_apart_without_the_engine(
+    lab: Lab, node: LabControlNode, alone: dict, rules: str
+) -> None:
+    pair = node.start("--resource-group", "apart", "--cluster-size", "2")
+    kernels = [alone["kernels"][0], *node.show(pair)["kernels"]]
+    one, main, sub = ((only_network(lab, kernel)[1]["IPAddress"], 2200) for kernel in kernels)
+    with without_the_engines_wall(lab, lab.hosts[-1].name):
+        assert reached(lab, kernels[0], [main, sub, (main[0], 0)]) == [], rules
+        assert reached(lab, kernels[1], [one, sub, (sub[0], 0)]) == [sub, (sub[0], 0)], rules
+        with without_rules(lab):
+            assert reached(lab, kernels[0], [main, sub]) == [main, sub]
+    node.run("terminate", pair, "--wait")
+
+
 @dataclass(frozen=True)
 class Victim:
     """A kernel on an overlay, and what an attacker needs to know of that."""

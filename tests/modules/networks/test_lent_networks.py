@@ -1,6 +1,7 @@
 """The networks of sessions of one kernel: each is lent to one of them at a time, and kept for the next."""
 
 import subprocess
+from contextlib import contextmanager
 
 from tests.modules.agent_code import agent_names
 from tests.modules.cluster_on_host import desired, session
@@ -57,6 +58,34 @@ def test_a_network_of_a_kernel_that_still_runs_is_lent_to_nobody(cluster):
     network, _ = _network(cluster, first)
     cluster.converge(desired(first, "stop"), second)
     assert _network(cluster, second)[0] != network
+
+
+@contextmanager
+def _without_the_engines_wall():
+    """Take away what keeps networks apart, as the engine does for a moment whenever it makes one."""
+    jump = ("FORWARD", "--jump", "DOCKER-ISOLATION-STAGE-1")
+    subprocess.run(["iptables", "--wait", "--delete", *jump], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["iptables", "--wait", "--insert", *jump], check=True)
+
+
+def test_sessions_reach_no_other_while_the_engine_makes_a_network(cluster):
+    """One was reached while another test made a network."""
+    one, other, gang = session(), session(), session(["main1", "sub1"])
+    cluster.converge(one, other, gang)
+    kernels = {kernel["kernel_id"]: kernel["address"] for kernel in cluster.report()["kernels"]}
+    main, sub = (kernels[kernel["id"]] for kernel in gang["kernels"])
+    others = {
+        one["id"]: [kernels[other["kernels"][0]["id"]], main, sub],
+        gang["id"]: [kernels[one["kernels"][0]["id"]]],
+    }
+    with _without_the_engines_wall():
+        for entry in (one, gang):
+            for address in others[entry["id"]]:
+                assert cluster.run_in(entry, "main1", "sh", "-c", REACHES.format(address)) == ""
+        assert cluster.run_in(gang, "main1", "sh", "-c", REACHES.format(sub)) == "SSH-2.0"
 
 
 def test_sessions_of_one_kernel_reach_neither_each_other_nor_a_gang(cluster):

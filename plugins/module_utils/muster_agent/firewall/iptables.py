@@ -26,12 +26,13 @@ def iptables_rules(site: Site, version: int) -> str:
     rules = [
         *(f"{INPUT} -i {bridge} -j {HOST}" for bridge in bridges),
         f"{FORWARD} {known}",
-        # The engine keeps the bridges of different sessions apart. This rule allows traffic within one bridge.
-        f"{FORWARD} -i {SESSION_BRIDGE}+ -o {SESSION_BRIDGE}+ -m conntrack ! --ctstate DNAT -j RETURN",
+        # Within one bridge. The engine keeps those of different sessions apart, but for the moment in which it makes
+        # another network: then it takes its own rule away and puts it first again.
+        f"{FORWARD} -i {SESSION_BRIDGE}+ -o {SESSION_BRIDGE}+ -m physdev --physdev-is-bridged -j RETURN",
         *(f"{FORWARD} -i {bridge} -j {SESSION}" for bridge in bridges),
         # Published ports work by DNAT. Other hosts reach kernels in no other way.
         *(f"{FORWARD} -o {bridge} -m conntrack ! --ctstate DNAT -j DROP" for bridge in bridges),
-        # Another session's published port on this host.
+        # Another session on this host, its published ports too.
         *(f"{SESSION} -o {bridge} {refuse}" for bridge in bridges),
         *(f"{SESSION} {rule}" for rule in opened),
         # To any address, since a host may have more addresses than the inventory knows.

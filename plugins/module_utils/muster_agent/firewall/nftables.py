@@ -12,6 +12,7 @@ def nft_rules(site: Site) -> str:
     """Return the table as `nft --file` reads it. It replaces an existing table in the same transaction."""
     refuse = "reject with icmpx type admin-prohibited"
     bridges = (f'"{SESSION_BRIDGE}*"', f'"{GATEWAY_BRIDGE}"')
+    between_sessions = f"iifname {bridges[0]} oifname {bridges[0]}"
     tcp, udp = f"{{ {site.manager_port}, {GOSSIP_PORT} }}", f"{{ {site.data_port}, {GOSSIP_PORT} }}"
     sets = [
         _nft_set(
@@ -30,8 +31,10 @@ def nft_rules(site: Site) -> str:
         "forward": [
             "type filter hook forward priority filter - 1; policy accept;",
             "ct state established,related accept",
-            f"iifname {bridges[0]} oifname {bridges[0]} ct status dnat jump session",
-            f"iifname {bridges[0]} oifname {bridges[0]} accept",
+            f"{between_sessions} ct status dnat jump session",
+            # To another bridge: another session's. iptables.py says why the engine's own rules are not enough.
+            f"{between_sessions} fib daddr type unicast fib daddr . iif oif missing jump session",
+            f"{between_sessions} accept",
             *(f"iifname {bridge} jump session" for bridge in bridges),
             "ct status dnat accept",
             *(f"oifname {bridge} drop" for bridge in bridges),
