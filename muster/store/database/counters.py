@@ -20,7 +20,10 @@ def increment_counter(connection: sa.Connection, name: str, at_least: int = 1, *
 
 
 def increment_if_unchanged(connection: sa.Connection, name: str, last: int, at_least: int) -> int | None:
-    """Add 1 to the counter, or set it to `at_least` if that is more. Return its new value; None if it is not `last`."""
+    """Add 1 to the counter, or set it to `at_least` if that is more. Return its new value; None if it is not `last`.
+
+    One that was never incremented is begun, whatever `last` is.
+    """
     values = {"name": name, "value": at_least, "step": 1, "at_least": at_least, "last": last}
     changed = connection.execute(_increment_if_unchanged(connection.dialect.name), values).rowcount
     return value_of(connection, name) if changed else None
