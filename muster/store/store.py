@@ -1,6 +1,7 @@
 """The only SQL. What is committed here is true; everything else can be made again from it."""
 
 import gzip
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -26,7 +27,7 @@ from muster.store.database.connection import open_engine, reading, upsert, writi
 from muster.store.database.counters import (
     increment_counter,
     increment_counters,
-    increment_if_unchanged,
+    kept_value_of,
     value_of,
     values_of,
 )
@@ -67,6 +68,7 @@ from muster.store.tokens import Tokens
 from muster.store.usage_steps import UsageSteps
 
 _GENERATION = "generation"
+_WORKER = "worker"
 _REQUESTED = "requested"
 _FINISHED = "finished"
 
@@ -98,6 +100,7 @@ class Store:
         self._known_sessions = KnownSessions(self._reader)
         self._waits = KnownWaits()
         self._snapshot = Snapshot((), (), 0.0)
+        self._of_thread = threading.local()
 
     def close(self) -> None:
         self._engine.dispose()
@@ -230,21 +233,31 @@ class Store:
             increment_counter(connection, FORGOTTEN)
             connection.execute(sa.delete(agents).where(agents.c.id == agent_id))
 
-    def last_generation(self) -> int:
-        """Return the newest number that `next_generation` gave; 0 before the first."""
-        return self._counter(_GENERATION)
+    def begin_work(self) -> int:
+        """Return the number of a new worker of the queue. From now on, those of before can write nothing."""
+        return self._raise_counter(_WORKER, 1, step=1)
 
-    def next_generation(self, now: float, last: int) -> int:
-        """Return a number above every earlier one, of which `last` is the newest.
+    @contextmanager
+    def working_as(self, worker: int) -> Iterator[None]:
+        """Let this thread write for a worker, as long as no newer one has begun.
+
+        Each write of this class raises QueueLockLostError otherwise, and writes nothing: what the worker has read may
+        be out of date in ways that its events do not say, such as what is free on an agent.
+        """
+        before = self._worker
+        self._of_thread.worker = worker
+        try:
+            yield
+        finally:
+            self._of_thread.worker = before
+
+    def next_generation(self, now: float) -> int:
+        """Return a number above every earlier one.
 
         It follows the clock in milliseconds, so that a database begun anew is not outranked by what agents remember of
-        the old one. Raises QueueLockLostError where the newest is another: another worker has sent manifests since.
+        the old one.
         """
-        with self._writing() as connection:
-            generation = increment_if_unchanged(connection, _GENERATION, last, int(now * 1000))
-        if generation is None:
-            raise QueueLockLostError("the lock on the queue was lost: another control node has worked the queue since")
-        return generation
+        return self._raise_counter(_GENERATION, int(now * 1000), step=1)
 
     def request_pass(self) -> int:
         """Request a pass and return its number.
@@ -408,9 +421,18 @@ class Store:
         with reading(self._engine) as connection:
             return [(row.session_id, row.to_state) for row in connection.execute(query.order_by(events.c.id))]
 
+    @property
+    def _worker(self) -> int | None:
+        """Return the worker that this thread writes for; None for what is not a worker's."""
+        worker: int | None = getattr(self._of_thread, "worker", None)
+        return worker
+
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
         with writing(self._engine) as connection:
+            if self._worker is not None and kept_value_of(connection, _WORKER) != self._worker:
+                message = "the lock on the queue was lost: another control node has worked the queue since"
+                raise QueueLockLostError(message)
             yield connection
 
     def _set_drain(self, agent_id: str, reason: str | None) -> bool:

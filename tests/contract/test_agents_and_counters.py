@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,14 @@ from muster.contract.report import report_from_agent
 from muster.core.agents.agent import AgentState, reported_again
 from muster.core.agents.gpu_health import SymptomMark
 from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
+from muster.core.lifecycle.transitions import transition
+from muster.core.model.session import SessionState
 from muster.core.values.errors import NotFoundError, QueueLockLostError
 from tests.simulated.hosts import host_of
 from tests.strategies.agents import make_agent, observed
+from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
+from tests.waiting import eventually
 
 
 def test_agents_are_read_as_they_were_saved(url, store, open_store):
@@ -111,29 +116,63 @@ def test_generations_rise_even_when_the_clock_does_not_and_the_store_is_opened_a
     numbers = [0]
     for now in (NOW, NOW, NOW - 3600, NOW - 3600, NOW + 1, NOW + 1):
         store = open_store(url)
-        for _ in range(2):
-            assert store.last_generation() == numbers[-1]
-            numbers.append(store.next_generation(now, numbers[-1]))
+        numbers += [store.next_generation(now) for _ in range(2)]
     assert numbers == sorted(set(numbers))
     assert numbers[1] == int(NOW * 1000)
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["the first one", "a later one"])
-def test_a_generation_is_given_to_one_of_those_who_know_the_same_last_one(store, first):
-    last = 0 if first else store.next_generation(NOW, 0)
-    barrier = threading.Barrier(8)
+WRITES_OF_A_WORKER = {
+    "an event": lambda store, session: store.apply([transition(session, SessionState.SCHEDULED, "placed", NOW)]),
+    "agents": lambda store, _session: store.save_agents([make_agent("a1")]),
+    "launch records": lambda store, _session: store.save_launch_records({"a1": LaunchRecord()}),
+    "progress": lambda store, session: store.save_progress(session.id, []),
+    "a generation": lambda store, _session: store.next_generation(NOW),
+    "a log": lambda store, session: store.keep_log(session.id, "main1", b""),
+    "a forgotten agent": lambda store, _session: store.forget_agent("a1"),
+}
 
-    def take(_number: int) -> int | None:
-        barrier.wait()
-        try:
-            return store.next_generation(NOW, last)
-        except QueueLockLostError:
-            return None
 
-    with ThreadPoolExecutor(8) as pool:
-        numbers = [number for number in pool.map(take, range(8)) if number is not None]
-    assert numbers == [store.last_generation()]
-    assert numbers[0] > last
+@pytest.mark.parametrize("write", WRITES_OF_A_WORKER.values(), ids=WRITES_OF_A_WORKER)
+def test_a_worker_writes_nothing_once_another_has_begun(url, store, open_store, write):
+    sleeper, other = store, open_store(url)
+    session = make_session(1)
+    other.add([session])
+    worker = sleeper.begin_work()
+    with sleeper.working_as(worker):
+        write(sleeper, session)
+    sleeper.apply([transition(replace(session, state=SessionState.SCHEDULED), SessionState.PENDING, "again", NOW)])
+    before = other.begin_work()
+    with pytest.raises(QueueLockLostError, match="another control node"), sleeper.working_as(worker):
+        write(sleeper, session)
+    assert other.get([session.id])[session.id].state is SessionState.PENDING
+    with other.working_as(before):
+        write(other, session)
+    # What is not a worker's is nobody's to forbid: a user's command in the same process.
+    write(sleeper, session)
+
+
+def test_a_worker_that_begins_waits_for_what_the_one_before_is_writing(url, store, open_store):
+    """It reads only after that is committed; what the other writes later is refused."""
+    sleeper, other = store, open_store(url)
+    session = make_session(1)
+    other.add([session])
+    worker = sleeper.begin_work()
+    there = transition(session, SessionState.SCHEDULED, "placed", NOW)
+    back = transition(replace(session, state=SessionState.SCHEDULED), SessionState.PENDING, "again", NOW)
+
+    def write() -> None:
+        with sleeper.working_as(worker), suppress(QueueLockLostError):
+            while sleeper.apply([there]) and sleeper.apply([back]):
+                pass
+
+    before = other.session_revision()
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write)
+        eventually(lambda: other.session_revision() > before + 3)
+        other.begin_work()
+        seen = other.session_revision()
+        written.result()
+    assert other.session_revision() == seen
 
 
 def test_passes_are_requested_by_number_and_finished_up_to_a_number(store):

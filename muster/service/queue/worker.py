@@ -104,8 +104,7 @@ class QueueWorker:
         self.ledger = Ledger()
         self.snapshot = Snapshot((), (), 0.0)
         self._shell = shell
-        # Of the newest manifests. Another number in the store means that another worker has sent some since.
-        self._generation = shell.store.last_generation()
+        self._number = shell.store.begin_work()
         self._visits = VisitRunner(shell.gateway, shell.start, send)
         self._pulls = PullRunner(shell.pull_image, shell.start, send)
         self._writer = ManifestWriter(shell.store, shell.launch_policy, shell.render)
@@ -133,13 +132,17 @@ class QueueWorker:
         self.ledger = self.ledger.observing_all()
 
     def take(self, facts: Sequence[Fact]) -> tuple[Agent, ...]:
-        """Record the facts and return the agents that gave a report. `decide` says what follows from that."""
+        """Record the facts and return the agents that gave a report. `decide` says what follows from that.
+
+        Raises QueueLockLostError when another worker has begun since.
+        """
         if not facts:
             return ()
-        snapshot = self._read()
-        gone = self._gone(facts, snapshot)
-        meaning = interpret(snapshot, self.ledger, facts, self._shell.rules, gone)
-        self._record(meaning, snapshot)
+        with self._shell.store.working_as(self._number):
+            snapshot = self._read()
+            gone = self._gone(facts, snapshot)
+            meaning = interpret(snapshot, self.ledger, facts, self._shell.rules, gone)
+            self._record(meaning, snapshot)
         if meaning.reporting:
             self._shell.collect_images(snapshot, meaning.reporting)
         for fact in facts:
@@ -148,16 +151,20 @@ class QueueWorker:
         return meaning.reporting
 
     def decide(self) -> None:
-        """Take turns until nothing more follows: commit what is decided, and begin visits that make it so."""
-        with without_garbage_collection():
+        """Take turns until nothing more follows: commit what is decided, and begin visits that make it so.
+
+        Raises QueueLockLostError when another worker has begun since.
+        """
+        with without_garbage_collection(), self._shell.store.working_as(self._number):
             while not self._take_turn():
                 continue
 
     def conclude(self) -> None:
         """Apply what follows for the sessions that are placed, without starting anything."""
-        snapshot = self._read()
-        events, self.ledger = conclude(snapshot, self.ledger, self._shell.rules)
-        self._apply(events)
+        with self._shell.store.working_as(self._number):
+            snapshot = self._read()
+            events, self.ledger = conclude(snapshot, self.ledger, self._shell.rules)
+            self._apply(events)
 
     def _take_turn(self) -> bool:
         """Take one turn. Return whether nothing more follows for now."""
@@ -205,8 +212,7 @@ class QueueWorker:
             self._shell.hurry(decided.awaited)
 
     def _converge(self, visit: Convergence, snapshot: Snapshot) -> None:
-        # Agents refuse manifests older than these. So what they say must not be from before another worker's.
-        generation = self._generation = self._shell.store.next_generation(snapshot.now, self._generation)
+        generation = self._shell.store.next_generation(snapshot.now)
         keys: dict[str, KeyPair] = {}
         if visit.launches:
             boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}

@@ -146,7 +146,7 @@ def test_a_transaction_that_is_cut_leaves_nothing_and_the_next_one_goes_through(
 
     with pytest.raises(StoreUnavailableError):
         write_and_be_cut()
-    assert store.next_generation(NOW, 0) == int(NOW * 1000)
+    assert store.next_generation(NOW) == int(NOW * 1000)
 
 
 def test_opening_a_new_database_waits_for_another_program_that_creates_it(tmp_path):

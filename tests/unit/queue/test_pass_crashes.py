@@ -1,12 +1,15 @@
 """The control node dies at any commit, or while agents act: the next worker goes on by the same code."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from muster.core.lifecycle import transitions
 from muster.core.model.session import Result, SessionState
 from muster.core.values.errors import QueueLockLostError
+from muster.service.queue.worker import QueueWorker
 from tests.simulated.agents import SimulatedAgent
 from tests.simulated.control_node import ControlNode, Crash, an_agent
 
@@ -139,20 +142,31 @@ def test_a_gang_that_a_crash_cut_short_is_launched_anew_where_it_is_not_whole(no
     assert "the launch was cut short and is repeated" in [line.reason for line in node.store.story(session.id)]
 
 
-def test_a_worker_that_slept_while_another_worked_sends_no_manifests_of_before(node, agents, monkeypatch):
+@pytest.fixture
+def sleeps_before(node, monkeypatch):
+    """Makes the worker sleep before its next call of this method of the store, while another does this."""
+
+    def sleep_before(method: str, meanwhile: Callable[[], None]) -> QueueWorker:
+        sleeper, call = node.worker, getattr(node.store, method)
+
+        def sleeps(*arguments: object) -> object:
+            monkeypatch.undo()
+            node.restart()
+            meanwhile()
+            return call(*arguments)
+
+        monkeypatch.setattr(node.store, method, sleeps)
+        return sleeper
+
+    return sleep_before
+
+
+def test_a_worker_that_slept_while_another_worked_sends_no_manifests_of_before(node, agents, sleeps_before):
     """They once had the newest number, and agents removed what the other had launched."""
     first = gang(node, 4, command="true")
     node.run()
-    sleeper, take = node.worker, node.store.next_generation
-
-    def sleeps(now: float, last: int) -> int:
-        monkeypatch.undo()
-        node.restart()
-        node.run()
-        return take(now, last)
-
     node.end(first)
-    monkeypatch.setattr(node.store, "next_generation", sleeps)
+    sleeper = sleeps_before("next_generation", node.run)
     second = gang(node, 4)
     with pytest.raises(QueueLockLostError, match="another control node has worked the queue since"):
         sleeper.decide()
@@ -161,6 +175,25 @@ def test_a_worker_that_slept_while_another_worked_sends_no_manifests_of_before(n
     assert node.state(second) is S.RUNNING
     assert [len(agent.of_session(second.id)) for agent in agents] == [2, 2]
     assert node.wrongly_removed == []
+
+
+def test_a_worker_that_slept_while_another_worked_places_nothing_where_that_has_placed(node, agents, sleeps_before):
+    """The session was as the sleeper knew it, and what it was placed on no longer free."""
+    node.run()
+    first = gang(node, 4)
+
+    def another_takes_the_room() -> None:
+        node.store.apply([transitions.hold(node.session(first), "ada", node.now)])
+        gang(node, 4)
+        node.run()
+        node.store.apply([transitions.release(node.session(first), "ada", node.now)])
+
+    sleeper = sleeps_before("apply", another_takes_the_room)
+    with pytest.raises(QueueLockLostError):
+        sleeper.decide()
+    node.run()
+    assert [len(agent.containers) for agent in agents] == [2, 2]
+    assert node.state(first) is S.PENDING
 
 
 def test_a_launch_that_never_came_is_tried_again_where_its_agent_was_rebooted_before(node, agents):
