@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import host_state, names
 from .differences import ABSENT
 from .engine import overlay_networks
-from .engine.api import EngineApi, EngineError
+from .engine.api import DESCRIPTION_PATIENCE_S, EngineApi, EngineError, EngineSilentError
 from .engine.layer_limit import LayerLimits
 from .gpus import fgpu_state, memory_limits
 from .launch import end_signals, key_directory, last_words, notices
@@ -247,7 +247,10 @@ class _Run:
 
     def _found(self, name: str) -> dict[str, Any] | None:
         try:
-            return self._engine.container(name)
+            return self._engine.container(name, DESCRIPTION_PATIENCE_S)
+        except EngineSilentError as error:
+            self._warn(f"the driver's limits of GPU memory for {name}: {error}")
+            return None
         except EngineError as error:
             if error.status == 404:  # its launch failed
                 return None

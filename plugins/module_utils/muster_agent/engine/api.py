@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 API_VERSION = "1.41"
 SOCKET_PATH = "/var/run/docker.sock"
 REQUEST_TIMEOUT_S = 120
+# What is said of all containers waits no longer than this for the description of one.
+DESCRIPTION_PATIENCE_S = 10
 _MOST_OF_A_NAME = 80
 _MOST_OF_AN_ERROR = 64 << 10
 _MOST_OF_A_FILE = 4 << 20
@@ -46,6 +48,10 @@ class EngineError(Exception):
         if self.status == 0:
             return f"{self}. Start it (systemctl start docker), or install it with playbooks/site.yml."
         return f"the Docker engine refuses a request: {self}"
+
+
+class EngineSilentError(EngineError):
+    """The Docker engine took a request, and has not answered it in time."""
 
 
 class _SocketConnection(http.client.HTTPConnection):
@@ -130,8 +136,9 @@ class EngineApi:
         """Return all containers with these labels, also those that do not run."""
         return self._json("GET", "/containers/json", {"all": "1", "filters": json.dumps({"label": labels})})
 
-    def container(self, container_id: str) -> dict[str, Any]:
-        return self._json("GET", f"/containers/{container_id}/json")
+    def container(self, container_id: str, timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+        """Raise EngineSilentError while the engine is at work on the container, be it for as long as a driver hangs."""
+        return self._json("GET", f"/containers/{container_id}/json", timeout_s=timeout_s)
 
     def create_container(self, body: dict[str, Any], name: str = "") -> str:
         return self._json("POST", "/containers/create", {"name": name} if name else None, body)["Id"]
@@ -207,8 +214,16 @@ class EngineApi:
         """Unpack a tar at the container's root."""
         self._act("PUT", f"/containers/{container_id}/archive", {"path": "/"}, tar_bytes)
 
-    def _json(self, method: str, path: str, query: Query = None, body: Body = None) -> Json:
-        with self._request(method, path, query, body) as response:
+    def _json(
+        self,
+        method: str,
+        path: str,
+        query: Query = None,
+        body: Body = None,
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Json:
+        with self._request(method, path, query, body, timeout_s=timeout_s) as response:
             try:
                 return json.load(response)
             except (ValueError, RecursionError) as error:
@@ -258,7 +273,8 @@ class EngineApi:
                 yield response
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
-            raise EngineError(0, f"the Docker engine does not answer at {self._socket_path}: {reason}") from error
+            kind = EngineSilentError if isinstance(error, socket.timeout) else EngineError
+            raise kind(0, f"the Docker engine does not answer at {self._socket_path}: {reason}") from error
         finally:
             connection.close()
 

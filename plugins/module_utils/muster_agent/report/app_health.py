@@ -35,9 +35,9 @@ class Probe(NamedTuple):
 
 
 def probe_of(container: dict[str, Any]) -> Probe | None:
-    """Return the probe of a container, from the engine's description of it; None for one without apps."""
+    """Return a container's probe, from the engine's description; None without apps, or where its process is unknown."""
     apps = json.loads(container["Config"]["Labels"].get(names.LABEL_APPS, "[]"))
-    if not apps or container["State"]["Status"] != "running":
+    if not apps or container["State"]["Status"] != "running" or not container["State"]["Pid"]:
         return None
     uid, gid = container["Config"]["User"].split(":")
     return Probe(container["State"]["Pid"], int(uid), int(gid), apps)

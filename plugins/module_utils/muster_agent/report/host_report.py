@@ -6,13 +6,14 @@ import json
 import os
 import re
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import host_state, mapped_mounts, names
 from ..engine import overlay_networks
-from ..engine.api import API_VERSION, EngineError
+from ..engine.api import API_VERSION, DESCRIPTION_PATIENCE_S, EngineError, EngineSilentError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
 from ..folders.plain import plain_directories
@@ -29,7 +30,7 @@ from ..gpus.gpu_report import (
 from ..launch import end_signals, key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
 from . import app_health, disk_use, kernel_usage, numa
-from .process_times import session_times
+from .process_times import NEVER, session_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _INSPECT_THREADS = 8
+_LEAST_PATIENCE_S = 1
+_AT_WORK = "it is at work on it, or a driver of its volumes, logs or GPUs hangs (docker inspect hangs likewise)"
+_EXITED = re.compile(r"Exited \((\d+)\)")
 
 
 def gather_report(
@@ -60,11 +64,17 @@ def gather_report(
         info_read = pool.submit(engine.facts)
         images_read = pool.submit(engine.images)
         networks_read = pool.submit(engine.networks, cluster_label)
-        containers = [SeenContainer.from_list(entry) for entry in engine.containers(cluster_label)]
-        found = pool.map(lambda seen: _kernel(engine, cluster, seen), (seen for seen in containers if seen.kernel_id))
+        entries = engine.containers(cluster_label)
+        give_up_at = time.monotonic() + DESCRIPTION_PATIENCE_S
+        kernel_entries = (entry for entry in entries if entry["Labels"].get(names.LABEL_KERNEL))
+        found = pool.map(lambda entry: _kernel(engine, cluster, entry, give_up_at), kernel_entries)
         kernels = [kernel for kernel in found if kernel]
         info, images, networks = info_read.result(), images_read.result(), networks_read.result()
-    disk_use.forget_others(names.ClusterPaths(cluster), {seen.id for seen in containers})
+    for kernel in kernels:
+        if not kernel.pop("described"):
+            name = names.container_name(kernel["session_id"], kernel["name"])
+            warn(f"the engine does not describe {name}, which is reported by the engine's list: {_AT_WORK}")
+    disk_use.forget_others(names.ClusterPaths(cluster), {entry["Id"] for entry in entries})
     # With the pool's threads gone, this process may fork.
     app_health.probe_all(kernels)
     swarm = overlay_networks.swarm_of(info)
@@ -137,9 +147,13 @@ def _of_all_clusters(engine: EngineApi) -> list[str]:
     return [entry["Id"] for entry in engine.containers(names.LABEL_CLUSTER)]
 
 
-def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, Any] | None:
+def _kernel(engine: EngineApi, cluster: str, entry: dict[str, Any], give_up_at: float) -> dict[str, Any] | None:
+    seen, is_described = SeenContainer.from_list(entry), True
     try:
-        found = engine.container(seen.id)
+        found = engine.container(seen.id, max(_LEAST_PATIENCE_S, give_up_at - time.monotonic()))
+    except EngineSilentError:
+        # The others of this host are reported all the same.
+        found, is_described = _as_description(entry), False
     except EngineError as error:
         if error.status == 404:  # removed since the list was read
             return None
@@ -160,6 +174,7 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "name": seen.kernel_name,
         "generation": int(seen.generation),
         "container_id": seen.id,
+        "described": is_described,
         "pid": found["State"]["Pid"],
         "state": found["State"]["Status"],
         **times,
@@ -173,6 +188,31 @@ def _kernel(engine: EngineApi, cluster: str, seen: SeenContainer) -> dict[str, A
         "notice": notices.read_notice(keys) or None,
         "signals": sent.times,
         "signal_receivers": sent.receivers,
+    }
+
+
+def _as_description(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the engine's list's entry of a container in the form of a description. What it does not say is unknown."""
+    ended = _EXITED.match(entry["Status"])
+    bindings: dict[str, list[dict[str, str]]] = {}
+    for port in entry["Ports"] or ():
+        if "PublicPort" in port:
+            bound = {"HostPort": str(port["PublicPort"])}
+            bindings.setdefault(f"{port['PrivatePort']}/{port['Type']}", []).append(bound)
+    return {
+        "Id": entry["Id"],
+        "Config": {"Labels": entry["Labels"]},
+        "State": {
+            "Status": entry["State"],
+            "Pid": 0,
+            "ExitCode": int(ended.group(1)) if ended else None,
+            "OOMKilled": False,
+            "StartedAt": NEVER,
+            "FinishedAt": NEVER,
+        },
+        "NetworkSettings": {"Ports": bindings, "Networks": entry["NetworkSettings"]["Networks"]},
+        "Mounts": [],
+        "HostConfig": {},
     }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-_NEVER = "0001-01-01T00:00:00Z"
+# The engine's word for what has not come.
+NEVER = "0001-01-01T00:00:00Z"
 
 
 def session_times(state: dict[str, Any]) -> dict[str, Any]:
@@ -19,4 +20,4 @@ def session_times(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _moment(engine_time: str) -> str | None:
-    return None if engine_time == _NEVER else engine_time
+    return None if engine_time == NEVER else engine_time
