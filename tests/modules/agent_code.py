@@ -27,6 +27,7 @@ from ansible.module_utils.muster_agent import names as agent_names
 from ansible.module_utils.muster_agent import plan as agent_plan
 from ansible.module_utils.muster_agent.engine import api as engine_api
 from ansible.module_utils.muster_agent.engine import (
+    attachment,
     container_spec,
     id_mapping,
     kernel_cgroup,
@@ -78,6 +79,7 @@ __all__ = [
     "agent_plan",
     "agent_report",
     "app_health",
+    "attachment",
     "cdi",
     "container_spec",
     "converge",

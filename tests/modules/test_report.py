@@ -12,7 +12,16 @@ import pytest
 from muster.contract.report import report_from_agent
 from muster.core.agents.numa import NumaNode
 from muster.service.queue.observers import open_observer
-from tests.modules.agent_code import agent_names, agent_observer, agent_report, engine_api, host_report, numa
+from tests.modules.agent_code import (
+    agent_names,
+    agent_observer,
+    agent_report,
+    attachment,
+    engine_api,
+    host_report,
+    numa,
+    removal,
+)
 from tests.modules.cluster_on_host import IMAGE, ModuleFailedError
 from tests.strategies.agents import make_agent
 from tests.waiting import eventually
@@ -207,3 +216,24 @@ def test_a_container_whose_driver_hangs_hides_none_of_the_others(cluster, log_se
     log_server.let_go()
     eventually(lambda: not is_undescribed(hanging))
     eventually(lambda: cluster.report()["kernels"][1]["exit_code"] == 3)
+
+
+@pytest.mark.parametrize("listed", ["created", "running"])
+def test_a_container_whose_driver_hangs_is_left_and_the_others_are_removed(cluster, log_server, monkeypatch, listed):
+    monkeypatch.setattr(attachment, "DESCRIPTION_PATIENCE_S", 3)
+    monkeypatch.setattr(removal, "_PATIENCE_S", 3)
+    monkeypatch.setattr(host_report, "DESCRIPTION_PATIENCE_S", 3)
+    create(cluster, "main1")
+    hanging = create(cluster, "sub1", *hanging_log(log_server))
+    if listed == "running":
+        log_server.answers_hello.set()
+    begin_to_start(hanging)
+    log_server.asked.wait()
+    eventually(lambda: is_undescribed(hanging))
+    report = cluster.converge()["report"]
+    assert [(kernel["container_id"], kernel["state"]) for kernel in report["kernels"]] == [(hanging, listed)]
+    (left,) = report["leftovers"]
+    assert "does not answer" in left["error"]
+    log_server.let_go()
+    eventually(lambda: not is_undescribed(hanging))
+    eventually(lambda: not cluster.converge()["report"]["kernels"])

@@ -152,12 +152,13 @@ class EngineApi:
         path = f"/containers/{container_id}/stop"
         self._act("POST", path, {"t": str(grace_s)}, fine=(304,), timeout_s=grace_s + REQUEST_TIMEOUT_S)
 
-    def remove_container(self, container_id: str) -> None:
+    def remove_container(self, container_id: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Remove, killed if need be, with its anonymous volumes; one that is gone already is fine.
 
-        Raises EngineError 409 while another removal of it is under way.
+        Raises EngineError 409 while another removal of it is under way. One that is not over in time goes on.
         """
-        self._act("DELETE", f"/containers/{container_id}", {"force": "1", "v": "1"}, fine=(404,))
+        query = {"force": "1", "v": "1"}
+        self._act("DELETE", f"/containers/{container_id}", query, fine=(404,), timeout_s=timeout_s)
 
     def logs(self, container_id: str, tail: str = "all") -> Iterator[bytes]:
         """Yield the output, both streams as they came, in pieces and without the engine's framing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .api import EngineError
+from .api import DESCRIPTION_PATIENCE_S, EngineError
 
 if TYPE_CHECKING:
     from .api import EngineApi
@@ -45,7 +45,7 @@ def give_back_attachment(engine: EngineApi, container_id: str) -> None:
 def _held_overlay(engine: EngineApi, container_id: str) -> str:
     """Return the overlay that a container holds though its start failed; empty if there is none."""
     try:
-        found = engine.container(container_id)
+        found = engine.container(container_id, DESCRIPTION_PATIENCE_S)
         if not _failed_before_its_sandbox(found):
             return ""
         name = found["HostConfig"]["NetworkMode"]

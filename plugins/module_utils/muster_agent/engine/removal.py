@@ -33,7 +33,8 @@ def remove_container(engine: EngineApi, container_id: str, *, has_run: bool = Fa
     give_up_at = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            engine.remove_container(container_id)
+            # One that hangs is tried again at the next visit; this one's launches wait for its removals.
+            engine.remove_container(container_id, _PATIENCE_S)
         except EngineError as error:
             # 409: a removal that an interrupted run requested is still under way.
             if error.status != 409 or time.monotonic() > give_up_at:

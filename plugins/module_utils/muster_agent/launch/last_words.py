@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from .. import host_state
-from ..engine.api import EngineError
+from ..engine.api import DESCRIPTION_PATIENCE_S, EngineError
 from ..engine.kernel_cgroup import Place
 from ..names import ClusterPaths
 from ..report.kernel_usage import kernel_use
@@ -39,7 +39,7 @@ def stop_kernel(engine: EngineApi, manifest: Manifest, seen: SeenContainer) -> N
         return  # by a run that was killed; its request to remove the container, and the log, may be under way
     place = Place(manifest.cluster, seen.session_id, seen.generation, seen.kernel_name)
     try:
-        state = engine.container(seen.id)["State"]
+        state = engine.container(seen.id, DESCRIPTION_PATIENCE_S)["State"]
     except EngineError as error:
         if error.status != _GONE:
             raise
