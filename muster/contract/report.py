@@ -208,6 +208,14 @@ class KernelReport(ContractModel):
     signal_receivers: Amount = 0
 
 
+class VanishedReport(ContractModel):
+    """A kernel whose command was let begin on this host, in the launch of that generation, and has no container now."""
+
+    session_id: Line
+    name: Line
+    generation: Amount
+
+
 class NetworkReport(ContractModel):
     """A network of the cluster that this host could remove."""
 
@@ -260,6 +268,7 @@ class Report(ContractModel):
     networks: Many[NetworkReport] = ()
     spools: Many[Line] = ()
     files: Many[Id] = ()
+    vanished: Many[VanishedReport] = ()
     leftovers: Annotated[tuple[LeftoverReport, ...] | None, Field(strict=False, max_length=1_024)] = None
     directories: Annotated[tuple[Line, ...] | None, Field(strict=False, max_length=1_024)] = None
 

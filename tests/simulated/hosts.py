@@ -84,6 +84,7 @@ def report_of(
         "networks": [],
         "spools": [],
         "files": [],
+        "vanished": [],
         "leftovers": None,
         "directories": None,
     }

@@ -379,6 +379,12 @@ class Modules:
             "generation_before": None,
             "spools": sorted(self._host.spool),
             "files": sorted(self._host.keys),
+            "vanished": [
+                {"session_id": session_id, "name": name, "generation": generation}
+                for session_id, kernels in self._host.keys.items()
+                for name, generation in kernels.items()
+                if generation and (session_id, name) not in self._host.containers
+            ],
             "kernels": [self._seen(container) for container in self._host.containers.values()],
             "networks": [
                 {"name": n.name, "session_id": n.session_id, "driver": n.driver, "generation": n.generation}

@@ -90,11 +90,23 @@ def adopt(session: Session, reports: Reports, now: float) -> Event | None:
     if session.may_have_begun:
         if rebooted := rebooted_agents(session, reports):
             return fail_begun(session, f"agent {min(rebooted)} was rebooted during the launch", now)
-        if missing and any(entry.released for entry in entries.values()):
-            reason = f"the container of {missing[0]} has vanished from its agent during the launch"
+        began = _began_and_vanished(session, reports)
+        if began or (missing and any(entry.released for entry in entries.values())):
+            reason = f"the container of {began or missing[0]} has vanished from its agent during the launch"
             return fail_begun(session, reason, now)
     waits = not missing and all(entry.released or entry.state == "running" for entry in lived.values())
     return all_started(session, seen, now) if waits else None
+
+
+def _began_and_vanished(session: Session, reports: Reports) -> str:
+    """Return a kernel whose command may have begun in the session's launch, and whose container is gone; else empty."""
+    gone = {
+        vanished.name
+        for report in reports.values()
+        for vanished in report.vanished
+        if (vanished.session_id, vanished.generation) == (session.id, session.generation)
+    }
+    return next((kernel.name for kernel in session.kernels if kernel.name in gone), "")
 
 
 def seen_kernels(session: Session, reports: Reports) -> dict[str, dict[str, Any]]:
@@ -124,6 +136,16 @@ def rebooted_agents(session: Session, reports: Reports) -> frozenset[str]:
         if not lives and boot_id and kernel.boot_id and boot_id != kernel.boot_id:
             found.add(agent_id)
     return frozenset(found)
+
+
+def has_succeeded(session: Session, seen: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether the session's command has ended well by what was seen of its kernels."""
+    return _success(session, seen) is not None
+
+
+def has_failed(facts: Mapping[str, Any]) -> bool:
+    """Return whether a kernel has ended with an exit code other than 0."""
+    return _has_ended(facts) and bool(facts["exit_code"])
 
 
 def missed_the_launch(session: Session, reports: Reports) -> str:

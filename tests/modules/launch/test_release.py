@@ -132,3 +132,22 @@ def _first_child(pid):
 def _faults_of_children(pid):
     """Return the page faults of all programs that a process has started and that have ended: proc(5), cminflt."""
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[8])
+
+
+def test_a_container_that_others_removed_once_its_command_could_begin_is_told_of(cluster):
+    gang, started = _started(cluster, command=SAYS)
+    assert started["report"]["vanished"] == []
+    released = cluster.converge(desired(gang, "release"))["report"]
+    assert released["vanished"] == []
+    kernel = released["kernels"][1]
+    cluster.engine.remove_container(kernel["container_id"])
+    told = {name: kernel[name] for name in ("session_id", "name", "generation")}
+    assert cluster.report()["vanished"] == [told]
+    assert cluster.converge(desired(gang, "stop"))["report"]["vanished"] == []
+
+
+def test_a_container_that_others_removed_before_its_release_is_not_told_of(cluster):
+    gang, started = _started(cluster, command=SAYS)
+    cluster.engine.remove_container(started["report"]["kernels"][1]["container_id"])
+    assert cluster.report()["vanished"] == []
+    cluster.converge(desired(gang, "stop"))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from muster.contract.report import VanishedReport
 from muster.core.lifecycle import observation
 from muster.core.lifecycle.transitions import TRANSITIONS, Event
 from muster.core.model.session import LaunchStep, Result, Session, SessionState
@@ -176,6 +177,21 @@ def test_a_launch_that_released_a_kernel_and_is_not_whole_any_more_has_begun():
     event = cut_short_on_one_agent(sub1=None)
     assert event.to_state is S.TERMINATING
     assert event.reason == "the container of sub1 has vanished from its agent during the launch"
+
+
+@pytest.mark.parametrize("generation", [7, 6])
+def test_a_launch_whose_only_containers_are_gone_has_begun_if_they_were_released(generation):
+    """Nothing but their keys tells: it was once launched a second time."""
+    session = placed_on(make_session(), "a1", state=S.PREPARING)
+    session = replace(session, step=LaunchStep.STARTING, placed_mode="single-node")
+    vanished = VanishedReport(session_id=session.id, name="main1", generation=session.generation - 7 + generation)
+    (report,) = reports_of(session, main1=None).values()
+    event = observation.adopt(session, {"a1": report.model_copy(update={"vanished": (vanished,)})}, NOW)
+    if generation == 6:
+        assert event is None
+    else:
+        assert event.to_state is S.TERMINATING
+        assert event.reason == "the container of main1 has vanished from its agent during the launch"
 
 
 def test_a_launch_whose_host_was_rebooted_may_have_begun():

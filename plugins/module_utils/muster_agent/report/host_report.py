@@ -64,6 +64,8 @@ def gather_report(
         info_read = pool.submit(engine.facts)
         images_read = pool.submit(engine.images)
         networks_read = pool.submit(engine.networks, cluster_label)
+        # Before the containers: what is released then, and in no list, is gone. A launch releases what is there.
+        keys = key_directory.kernels_with_keys(names.ClusterPaths(cluster))
         entries = engine.containers(cluster_label)
         give_up_at = time.monotonic() + DESCRIPTION_PATIENCE_S
         kernel_entries = (entry for entry in entries if entry["Labels"].get(names.LABEL_KERNEL))
@@ -137,6 +139,7 @@ def gather_report(
         "networks": _networks(networks, is_manager=swarm["manager"]),
         "spools": sorted(last_words.spooled_sessions(cluster)),
         "files": key_directory.sessions_with_keys(names.ClusterPaths(cluster)),
+        "vanished": _vanished(keys, [SeenContainer.from_list(entry) for entry in entries]),
         "leftovers": leftovers,
         "directories": plain_directories(folders_root) if folders_root else None,
     }
@@ -189,6 +192,17 @@ def _kernel(engine: EngineApi, cluster: str, entry: dict[str, Any], give_up_at: 
         "signals": sent.times,
         "signal_receivers": sent.receivers,
     }
+
+
+def _vanished(keys: dict[str, dict[str, str]], containers: list[SeenContainer]) -> list[dict[str, Any]]:
+    """Return the kernels that were released and have no container: others removed it, or a stop is at work on it."""
+    there = {(seen.session_id, seen.kernel_name, seen.generation) for seen in containers}
+    return [
+        {"session_id": session_id, "name": name, "generation": int(generation)}
+        for session_id, kernels in sorted(keys.items())
+        for name, generation in sorted(kernels.items())
+        if generation.isdigit() and (session_id, name, generation) not in there
+    ]
 
 
 def _as_description(entry: dict[str, Any]) -> dict[str, Any]:
