@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from muster.contract.outcome import Outcome
-from muster.core.lifecycle.observation import rebooted_agents, seen_kernels
+from muster.core.lifecycle.observation import has_failed, has_succeeded, rebooted_agents, seen_kernels
 from muster.core.lifecycle.transitions import (
     Event,
     all_run,
@@ -42,10 +42,16 @@ def _launched(
     failures = {agent_id: outcome for agent_id, outcome in outcomes.items() if outcome.outcome == "failed"}
     if failures:
         return _failed(session, failures, reports, now, could_hold)
-    seen = changed_facts(session.kernels, seen_kernels(session, reports))
+    seen = seen_kernels(session, reports)
     if all(outcome.outcome == "released" for outcome in outcomes.values()):
-        return all_run(session, seen, now)
-    return all_started(session, seen, now) if session.step is LaunchStep.STARTING else None
+        if rebooted := rebooted_agents(session, reports):
+            if not has_succeeded(session, seen):
+                return fail_begun(session, f"agent {min(rebooted)} was rebooted", now)
+            # What a reboot has left of the others would count as their own end once it is recorded.
+            seen = {kernel_id: facts for kernel_id, facts in seen.items() if not has_failed(facts)}
+        return all_run(session, changed_facts(session.kernels, seen), now)
+    is_starting = session.step is LaunchStep.STARTING
+    return all_started(session, changed_facts(session.kernels, seen), now) if is_starting else None
 
 
 def _failed(session: Session, failures: Outcomes, reports: Reports, now: float, could_hold: Collection[str]) -> Event:

@@ -1,6 +1,7 @@
 """What outcomes of the agents mean for a session that is launched or stopped."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,36 @@ def test_a_gang_whose_host_was_rebooted_before_the_release_says_so():
     reports = reports_of(session, sub1={"state": "exited", "exit_code": 255, "released": False})
     event = record(session, {"a1": Outcome("released"), "a2": FAILED}, reports, NOW)
     assert (event.to_state, event.reason) == (S.TERMINATING, "agent a2 was rebooted")
+
+
+GONE = {"state": "exited", "exit_code": 255, "released": False}
+
+
+def released_after_a_reboot(**values: Any) -> Event:
+    """Return what follows when the last of two agents releases its kernel, and sub1's was rebooted meanwhile."""
+    session = preparing(LaunchStep.RELEASING, "a1", "a2")
+    spec = make_session(cluster_size=2, requeue=True, **values).spec
+    kernels = tuple(
+        replace(kernel, boot_id="boot-0" if kernel.name == "sub1" else "boot-1", command=values.get("command"))
+        for kernel in session.kernels
+    )
+    session = replace(session, spec=spec, kernels=kernels)
+    main1 = {"state": "exited", "exit_code": 0} if "command" in values else {}
+    released = Outcome("released")
+    return record(session, {"a1": released, "a2": released}, reports_of(session, main1=main1, sub1=GONE), NOW)
+
+
+def test_a_gang_of_which_a_host_was_rebooted_before_all_were_released_is_queued_again():
+    """Its kernel's exit code was once recorded, and the session failed by that."""
+    event = released_after_a_reboot()
+    assert (event.to_state, event.session["requeue_after_end"]) == (S.TERMINATING, True)
+    assert event.reason == "agent a2 was rebooted; the session is queued again"
+
+
+def test_a_gang_whose_command_ended_well_before_such_a_reboot_has_succeeded():
+    event = released_after_a_reboot(command="true", run_on="main")
+    assert event.to_state is S.RUNNING
+    assert [facts["exit_code"] for facts in event.kernels.values()] == [0]
 
 
 def test_a_launch_that_never_came_to_its_agent_goes_back_to_the_queue_and_counts_as_no_attempt():
