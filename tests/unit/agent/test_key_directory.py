@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 
 import pytest
 
@@ -61,3 +62,19 @@ def test_a_launch_that_was_given_up_leaves_its_pipe_to_the_next(paths):
     for _ in range(2):
         key_directory.write_keys(keys, {}, os.getuid(), os.getgid())
     assert (keys / "wake").is_fifo()
+
+
+def test_sessions_that_go_while_they_are_looked_at_disturb_nothing(paths, monkeypatch):
+    for session_id in (ONE, TWO):
+        paths.kernel_keys(session_id, "main1").mkdir(parents=True)
+
+    def remove_all(directory):
+        for session_id in (ONE, TWO):
+            shutil.rmtree(paths.keys / session_id, ignore_errors=True)
+        return released_generation(directory)
+
+    released_generation = key_directory.released_generation
+    monkeypatch.setattr(key_directory, "released_generation", remove_all)
+    (found,) = key_directory.kernels_with_keys(paths).values()
+    assert found == {"main1": ""}
+    assert key_directory.kernels_with_keys(paths) == {}

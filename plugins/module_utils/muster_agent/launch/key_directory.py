@@ -80,14 +80,18 @@ def _wake(directory: Path) -> None:
 
 
 def kernels_with_keys(paths: ClusterPaths) -> dict[str, dict[str, str]]:
-    """Return session id -> name of a kernel that has a key directory -> generation that was released ("": none)."""
+    """Return session id -> name of a kernel that has a key directory -> generation that was released ("": none).
+
+    A run that removes sessions meanwhile disturbs nothing.
+    """
     if not paths.keys.is_dir():
         return {}
-    return {
-        session.name: {kernel.name: released_generation(kernel) for kernel in session.iterdir() if kernel.is_dir()}
-        for session in paths.keys.iterdir()
-        if session.is_dir()
-    }
+    found: dict[str, dict[str, str]] = {}
+    for session in paths.keys.iterdir():
+        with suppress(FileNotFoundError, NotADirectoryError):
+            kernels = [kernel for kernel in session.iterdir() if kernel.is_dir()]
+            found[session.name] = {kernel.name: released_generation(kernel) for kernel in kernels}
+    return found
 
 
 def sessions_with_keys(paths: ClusterPaths) -> list[str]:
