@@ -95,11 +95,11 @@ def work_once(settings: Settings, shell: WorkerDependencies, *, wait: bool = Fal
         return _worked_here(settings, shell)
     except PassInProgressError:
         since = shell.store.last_event()
-        number = shell.store.request_pass()
+        number = shell.store.queue.request_pass()
         wake(settings, shell.store, AGENTS)
         if not wait:
             raise
-    while shell.store.finished_pass() < number:
+    while shell.store.queue.finished_pass() < number:
         time.sleep(_POLL_S)
         try:
             return _worked_here(settings, shell)

@@ -32,7 +32,6 @@ class KernelUses:
             with writing(self._engine) as connection:
                 ids = sorted({row["session_id"] for row in some})
                 there = set(connection.execute(sa.select(sessions.c.id).where(sessions.c.id.in_(ids))).scalars())
-                # A worker that was paused, and has lost the queue's lock, comes late with what it has read.
                 known = [row for row in some if row["session_id"] in there]
                 upsert(connection, kernel_uses, known, growing=_GROWING)
 

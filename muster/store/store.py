@@ -1,9 +1,8 @@
 """The only SQL. What is committed here is true; everything else can be made again from it."""
 
 import gzip
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import sqlalchemy as sa
 
@@ -19,7 +18,6 @@ from muster.core.values.errors import (
     AmbiguousNameError,
     NameTakenError,
     NotFoundError,
-    QueueLockLostError,
     StoreUnavailableError,
 )
 from muster.store.agent_samples import AgentSamples
@@ -27,7 +25,6 @@ from muster.store.database.connection import open_engine, reading, upsert, writi
 from muster.store.database.counters import (
     increment_counter,
     increment_counters,
-    kept_value_of,
     value_of,
     values_of,
 )
@@ -43,6 +40,7 @@ from muster.store.overrides import OverrideRows
 from muster.store.owner_uids import OwnerUids
 from muster.store.presets import PresetRows
 from muster.store.pulled_images import PulledImages
+from muster.store.queue_numbers import QueueNumbers
 from muster.store.reservations import Reservations, reservations_after
 from muster.store.rows import (
     accepted_symptoms_row,
@@ -67,11 +65,6 @@ from muster.store.sign_ins import SignIns
 from muster.store.tokens import Tokens
 from muster.store.usage_steps import UsageSteps
 
-_GENERATION = "generation"
-_WORKER = "worker"
-_REQUESTED = "requested"
-_FINISHED = "finished"
-
 
 class Store:
     """A store of sessions, kernels, agents and events in a relational database."""
@@ -95,12 +88,12 @@ class Store:
         self.images = CommittedImages(self._engine)
         self.pulled_images = PulledImages(self._engine)
         self.heartbeats = Heartbeats(self._engine)
+        self.queue = QueueNumbers(self._engine)
         self._known_agents = KnownAgents()
         self._reader = SessionReader()
         self._known_sessions = KnownSessions(self._reader)
         self._waits = KnownWaits()
         self._snapshot = Snapshot((), (), 0.0)
-        self._of_thread = threading.local()
 
     def close(self) -> None:
         self._engine.dispose()
@@ -113,7 +106,7 @@ class Store:
         """
         if not new:
             return
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             revision = increment_counter(connection, SESSION_REVISION)
             if submission is not None:
                 claim(connection, submission, [session.id for session in new])
@@ -147,14 +140,14 @@ class Store:
         changes = list(changes)
         if not changes:
             return []
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             revision = increment_counter(connection, SESSION_REVISION)
             lock(connection, sorted({event.session_id for event in changes}))
             return [event for event in changes if apply_one(connection, event, revision)]
 
     def rename(self, session: Session, name: str, by: str, now: float) -> None:
         """Raises NameTakenError, and NotPossibleInStateError where it has ended or is about to."""
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             rename(connection, session, name, by, now)
 
     def save_waits(self, waits: Mapping[str, Wait]) -> None:
@@ -165,7 +158,7 @@ class Store:
         changes = self._waits.changes(waits)
         if changes is None:
             return
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             revision = increment_counter(connection, SESSION_REVISION)
             written = changes.write(connection, revision)
         self._known_sessions.note_waits(changes, written, revision)
@@ -174,14 +167,14 @@ class Store:
     def save_progress(self, session_id: str, progress: Iterable[PullProgress]) -> None:
         """Save how far a launch has come, unless it is over."""
         preparing = sessions.c.state == SessionState.PREPARING.value
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             revision = increment_counter(connection, SESSION_REVISION)
             this = sa.update(sessions).where(sessions.c.id == session_id, preparing)
             connection.execute(this.values(progress=progress_row(progress), revision=revision))
 
     def keep_log(self, session_id: str, kernel_name: str, gz: bytes) -> None:
         """Keep what an ended kernel wrote, gzipped, in place of its earlier log."""
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             upsert(connection, logs, [{"session_id": session_id, "kernel_name": kernel_name, "gz": gz}])
 
     def log(self, session_id: str, kernel_name: str) -> bytes | None:
@@ -195,7 +188,7 @@ class Store:
         saved = {agent.id: agent for agent in observed}
         rows = [agent_row(saved[agent_id]) for agent_id in sorted(saved)]
         self._known_agents.note_written({row["id"]: (row["report"], saved[row["id"]].report) for row in rows})
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             revision = increment_counter(connection, REVISION)
             upsert(connection, agents, [{**row, "revision": revision} for row in rows])
 
@@ -213,7 +206,7 @@ class Store:
         """Save how launches went, by agent id."""
         if not records:
             return
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             revision = increment_counter(connection, REVISION)
             for agent_id, record in sorted(records.items()):
                 values = {"launch_record": launch_record_row(record), "revision": revision}
@@ -222,64 +215,20 @@ class Store:
     def accept_symptoms(self, agent_id: str, accepted: AcceptedSymptoms) -> None:
         """Accept symptoms of an agent's GPUs, each in place of those that were accepted of that GPU before."""
         this = agents.c.id == agent_id
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             revision = increment_counter(connection, REVISION)
             before = connection.execute(sa.select(agents.c.gpu_accepted).where(this)).scalar() or {}
             values = {"gpu_accepted": {**before, **accepted_symptoms_row(accepted)}, "revision": revision}
             connection.execute(sa.update(agents).where(this).values(**values))
 
     def forget_agent(self, agent_id: str) -> None:
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             increment_counter(connection, FORGOTTEN)
             connection.execute(sa.delete(agents).where(agents.c.id == agent_id))
 
-    def begin_work(self) -> int:
-        """Return the number of a new worker of the queue. From now on, those of before can write nothing."""
-        return self._raise_counter(_WORKER, 1, step=1)
-
-    @contextmanager
-    def working_as(self, worker: int) -> Iterator[None]:
-        """Let this thread write for a worker, as long as no newer one has begun.
-
-        Each write of this class raises QueueLockLostError otherwise, and writes nothing: what the worker has read may
-        be out of date in ways that its events do not say, such as what is free on an agent.
-        """
-        before = self._worker
-        self._of_thread.worker = worker
-        try:
-            yield
-        finally:
-            self._of_thread.worker = before
-
-    def next_generation(self, now: float) -> int:
-        """Return a number above every earlier one.
-
-        It follows the clock in milliseconds, so that a database begun anew is not outranked by what agents remember of
-        the old one.
-        """
-        return self._raise_counter(_GENERATION, int(now * 1000), step=1)
-
-    def request_pass(self) -> int:
-        """Request a pass and return its number.
-
-        Once `finished_pass` has reached the number, a pass has read the present state.
-        """
-        return self._raise_counter(_REQUESTED, 1, step=1)
-
-    def requested_pass(self) -> int:
-        """Return the newest request's number; a pass that begins after this call serves all up to it."""
-        return self._counter(_REQUESTED)
-
-    def finish_pass(self, number: int) -> None:
-        """Record the end of a pass that began when `number` was the newest request."""
-        self._raise_counter(_FINISHED, number, step=0)
-
-    def finished_pass(self) -> int:
-        return self._counter(_FINISHED)
-
     def add_to_counters(self, amounts: Mapping[str, int]) -> None:
         """Raises each by its amount, all of them or none."""
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             increment_counters(connection, amounts)
 
     def recent_words(self, owner: str | None, limit: int) -> dict[str, list[str]]:
@@ -299,7 +248,7 @@ class Store:
         if self._engine.dialect.name != "postgresql":
             return False
         try:
-            with self._writing() as connection:
+            with writing(self._engine) as connection:
                 connection.execute(sa.select(sa.func.pg_notify(CHANNEL, message)))
         except StoreUnavailableError:
             return False
@@ -421,38 +370,16 @@ class Store:
         with reading(self._engine) as connection:
             return [(row.session_id, row.to_state) for row in connection.execute(query.order_by(events.c.id))]
 
-    @property
-    def _worker(self) -> int | None:
-        """Return the worker that this thread writes for; None for what is not a worker's."""
-        worker: int | None = getattr(self._of_thread, "worker", None)
-        return worker
-
-    @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
-        with writing(self._engine) as connection:
-            if self._worker is not None and kept_value_of(connection, _WORKER) != self._worker:
-                message = "the lock on the queue was lost: another control node has worked the queue since"
-                raise QueueLockLostError(message)
-            yield connection
-
     def _set_drain(self, agent_id: str, reason: str | None) -> bool:
         is_agent = agents.c.id == agent_id
         changing = sa.update(agents).where(is_agent, agents.c.drain_reason.is_distinct_from(reason))
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             revision = increment_counter(connection, REVISION)
             if connection.execute(changing.values(drain_reason=reason, revision=revision)).rowcount:
                 return True
             if connection.execute(sa.select(agents.c.id).where(is_agent)).first() is None:
                 raise NotFoundError(f"there is no agent {agent_id!r}; see `muster agents`")
             return False
-
-    def _counter(self, name: str) -> int:
-        with reading(self._engine) as connection:
-            return value_of(connection, name)
-
-    def _raise_counter(self, name: str, at_least: int, *, step: int) -> int:
-        with self._writing() as connection:
-            return increment_counter(connection, name, at_least, step=step)
 
 
 def _name_taken(names: Iterable[str]) -> NameTakenError:

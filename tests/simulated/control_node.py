@@ -1,7 +1,6 @@
 """A control node with a real store and simulated agents, which can die at any commit."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -47,16 +46,19 @@ class CrashingStore(Store):
     after_commit = False
     commits = 0
 
-    @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
-        with super()._writing() as connection:
-            yield connection
-            self.crash_in -= 1
-            if self.crash_in == 0 and not self.after_commit:
-                raise Crash
-        self.commits += 1
-        if self.crash_in == 0 and self.after_commit:
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        sa.event.listen(self._engine, "commit", self._note_commit)
+
+    def _note_commit(self, connection: sa.Connection) -> None:
+        if not connection.get_execution_options().get("writing"):
+            return
+        self.crash_in -= 1
+        if self.crash_in == 0:
+            if self.after_commit:
+                connection.connection.commit()
             raise Crash
+        self.commits += 1
 
 
 class ControlNode:

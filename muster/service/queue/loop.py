@@ -200,9 +200,9 @@ class QueueLoop:
 
     def _observe_all(self) -> None:
         self._observe_at = time.monotonic() + self._settings.observe_interval_s
-        number = self._shell.store.requested_pass()
+        number = self._shell.store.queue.requested_pass()
         self._worker.observe_all()
-        if number > self._shell.store.finished_pass():
+        if number > self._shell.store.queue.finished_pass():
             self._requested = _RequestedPass(number, self._worker.ledger.visits.last_number + 1)
 
     def _finish_requested(self) -> None:
@@ -212,7 +212,7 @@ class QueueLoop:
         if not requested.observed:
             requested.observed, requested.until_visit = True, self._worker.ledger.visits.last_number
         if not self._is_open(requested):
-            self._shell.store.finish_pass(requested.number)
+            self._shell.store.queue.finish_pass(requested.number)
             self._requested = None
 
     def _is_open(self, requested: _RequestedPass) -> bool:

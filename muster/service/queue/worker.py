@@ -104,7 +104,7 @@ class QueueWorker:
         self.ledger = Ledger()
         self.snapshot = Snapshot((), (), 0.0)
         self._shell = shell
-        self._number = shell.store.begin_work()
+        self._number = shell.store.queue.begin_work()
         self._visits = VisitRunner(shell.gateway, shell.start, send)
         self._pulls = PullRunner(shell.pull_image, shell.start, send)
         self._writer = ManifestWriter(shell.store, shell.launch_policy, shell.render)
@@ -138,7 +138,7 @@ class QueueWorker:
         """
         if not facts:
             return ()
-        with self._shell.store.working_as(self._number):
+        with self._shell.store.queue.working_as(self._number):
             snapshot = self._read()
             gone = self._gone(facts, snapshot)
             meaning = interpret(snapshot, self.ledger, facts, self._shell.rules, gone)
@@ -155,13 +155,13 @@ class QueueWorker:
 
         Raises QueueLockLostError when another worker has begun since.
         """
-        with without_garbage_collection(), self._shell.store.working_as(self._number):
+        with without_garbage_collection(), self._shell.store.queue.working_as(self._number):
             while not self._take_turn():
                 continue
 
     def conclude(self) -> None:
         """Apply what follows for the sessions that are placed, without starting anything."""
-        with self._shell.store.working_as(self._number):
+        with self._shell.store.queue.working_as(self._number):
             snapshot = self._read()
             events, self.ledger = conclude(snapshot, self.ledger, self._shell.rules)
             self._apply(events)
@@ -212,7 +212,7 @@ class QueueWorker:
             self._shell.hurry(decided.awaited)
 
     def _converge(self, visit: Convergence, snapshot: Snapshot) -> None:
-        generation = self._shell.store.next_generation(snapshot.now)
+        generation = self._shell.store.queue.next_generation(snapshot.now)
         keys: dict[str, KeyPair] = {}
         if visit.launches:
             boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from muster.core.values.errors import BadInputError, DatabaseAwayError, SettingsError, StoreUnavailableError
 from muster.store.database import postgresql
+from muster.store.database.fence import check_fence
 
 HEAD = "0028"
 # Many statements of one reader see the database as of one moment; SQLite's readers always do.
@@ -134,9 +135,11 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a transaction that is committed whole or not at all.
 
-    Raises StoreUnavailableError when the database fails, and BadInputError for a value that it does not take.
+    Raises StoreUnavailableError when the database fails, BadInputError for a value that it does not take, and
+    QueueLockLostError where this thread works the queue and a newer worker has begun.
     """
     with _transaction(engine, _WRITING) as connection:
+        check_fence(engine, connection)
         yield connection
 
 

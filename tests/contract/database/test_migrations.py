@@ -133,5 +133,5 @@ def test_a_database_of_the_first_muster_is_taken_over_with_all_that_is_in_it(at_
     assert (first.inventory, first.connection) == (answers.inventory, answers.connection)
     assert (second.state, second.unreachable_since, second.problem) == (AgentState.UNREACHABLE, NOW, "no route")
     assert [line.reason for line in store.story(runs.id)] == ["submitted"]
-    assert store.next_generation(0) == 2**41 + 1
+    assert store.queue.next_generation(0) == 2**41 + 1
     store.add([make_session(5)])

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from muster.core.values.errors import DatabaseAwayError, SettingsError, StoreUnavailableError
-from muster.store.database.connection import cannot_be_opened, new_engine, open_engine
+from muster.store.database.connection import cannot_be_opened, new_engine, open_engine, writing
 from muster.store.store import Store
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
@@ -139,14 +139,14 @@ def test_a_transaction_that_is_cut_leaves_nothing_and_the_next_one_goes_through(
     store = open_store(postgresql_url)
 
     def write_and_be_cut() -> None:
-        with store._writing() as connection:
+        with writing(store._engine) as connection:
             connection.exec_driver_sql("INSERT INTO counters VALUES ('generation', 10000000000000)")
             assert server.end_connections(migrated_database, "INSERT INTO counters%") == 1
             connection.exec_driver_sql("SELECT 1")
 
     with pytest.raises(StoreUnavailableError):
         write_and_be_cut()
-    assert store.next_generation(NOW) == int(NOW * 1000)
+    assert store.queue.next_generation(NOW) == int(NOW * 1000)
 
 
 def test_opening_a_new_database_waits_for_another_program_that_creates_it(tmp_path):

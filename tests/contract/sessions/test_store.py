@@ -15,6 +15,7 @@ from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, PullProgress, SessionState
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
+from muster.store.database.connection import writing
 from muster.store.database.counters import increment_counter
 from muster.store.database.tables import sessions
 from muster.store.known_agents import REVISION
@@ -40,7 +41,7 @@ one_store_for_all_examples = settings(suppress_health_check=[*HealthCheck])
 ))  # fmt: skip
 def test_a_session_is_read_as_it_was_added(store, found):
     for session in found:
-        with store._writing() as connection:
+        with writing(store._engine) as connection:
             connection.exec_driver_sql("DELETE FROM sessions")
         store.add([session])
         assert only(store, session) == session
@@ -301,7 +302,7 @@ def test_agents_and_sessions_of_a_snapshot_are_of_one_moment(url, open_store):
 
     def write() -> None:
         for number in range(1, 60):
-            with writer._writing() as connection:
+            with writing(writer._engine) as connection:
                 revision = increment_counter(connection, REVISION)
                 connection.exec_driver_sql(f"UPDATE agents SET problem = '{number}', revision = {revision}")
                 row = {**session_row(make_session(number)), "revision": increment_counter(connection, SESSION_REVISION)}
@@ -309,11 +310,11 @@ def test_agents_and_sessions_of_a_snapshot_are_of_one_moment(url, open_store):
         done.set()
 
     with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
+        written = pool.submit(write)
         while not done.is_set():
             snapshot = reader.snapshot(NOW)
             assert snapshot.agents[0].problem == (str(len(snapshot.sessions)) if snapshot.sessions else "")
-        writing.result()
+        written.result()
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -15,6 +15,7 @@ from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Allocation, PullProgress, Session, SessionState
 from muster.core.model.wait import LimitHit, LimitKind, NearestMiss, Wait, WaitCode
+from muster.store.database.connection import writing
 from muster.store.sessions.waits import wait_from
 from muster.store.store import Store
 from tests.contract.reading import only
@@ -86,7 +87,7 @@ MESSAGES = st.sampled_from(("busy", "behind", "held", "limit"))
 @given(st.lists(st.tuples(st.booleans(), st.lists(MESSAGES, min_size=6, max_size=6)), min_size=1, max_size=6))
 def test_each_session_has_its_newest_wait_in_place_of_earlier_ones(store, passes):
     """As passes keep them, each after a snapshot or right after another."""
-    with store._writing() as connection:
+    with writing(store._engine) as connection:
         connection.exec_driver_sql("DELETE FROM sessions")
     found = [make_session(number) for number in range(1, 7)]
     store.add(found)
@@ -98,7 +99,7 @@ def test_each_session_has_its_newest_wait_in_place_of_earlier_ones(store, passes
         store.save_waits({s.id: shared[message] for s, message in zip(found, messages, strict=True)})
         kept = store.get([s.id for s in found])
         assert [kept[s.id].wait.message for s in found] == messages
-    with store._writing() as connection:
+    with writing(store._engine) as connection:
         rows = connection.exec_driver_sql("SELECT id FROM waits").all()
     assert len(rows) == len(set(passes[-1][1]))
 

@@ -3,11 +3,9 @@
 import itertools
 import os
 import signal
-from contextlib import contextmanager
 
-import pytest
+import sqlalchemy as sa
 
-from muster.store.store import Store
 from tests.control_node import ControlNode
 from tests.running.forked_cli import run_forked
 
@@ -17,16 +15,11 @@ def die_at(node: ControlNode, commit: int) -> bool:
 
     def prepare() -> None:
         commits = itertools.count(1)
-        writing = Store._writing
 
-        @contextmanager
-        def dying(self):
-            with writing(self) as connection:
-                yield connection
-                if next(commits) == commit:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        pytest.MonkeyPatch().setattr(Store, "_writing", dying)
+        @sa.event.listens_for(sa.Engine, "commit")
+        def _committing(connection: sa.Connection) -> None:
+            if connection.get_execution_options().get("writing") and next(commits) == commit:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     done = run_forked(("pass",), node.environment, "", 120, prepare)
     assert done.code in {0, -signal.SIGKILL}, done.err

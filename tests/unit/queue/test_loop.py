@@ -316,7 +316,7 @@ def test_a_place_on_an_agent_that_is_slow_is_taken_back_without_a_nudge(node, lo
 
 
 def requested(node: ControlNode, loop: QueueLoop) -> int:
-    number = node.store.request_pass()
+    number = node.store.queue.request_pass()
     loop.send(Nudge.AGENTS)
     return number
 
@@ -324,11 +324,11 @@ def requested(node: ControlNode, loop: QueueLoop) -> int:
 def test_a_requested_pass_is_over_when_what_followed_from_its_observation_is(node, lock, agents):
     finished_before: list[int] = []
     with daemon(node, lock) as loop:
-        node.gateway.meanwhile = lambda: finished_before.append(node.store.finished_pass())
+        node.gateway.meanwhile = lambda: finished_before.append(node.store.queue.finished_pass())
         agents[1].hardware["cpu_count"] = 8
         session = node.submit(cpu=8)
         number = requested(node, loop)
-        eventually(lambda: node.store.finished_pass() >= number)
+        eventually(lambda: node.store.queue.finished_pass() >= number)
         assert node.state(session) is S.RUNNING
     assert finished_before == [number - 1] * len(finished_before)
     assert finished_before
@@ -338,13 +338,13 @@ def test_a_requested_pass_does_not_wait_for_an_agent_that_hangs(node, lock, agen
     with daemon(node, lock, slow_after_s=0.3) as loop:
         agents[0].hangs = True
         number = requested(node, loop)
-        eventually(lambda: node.store.finished_pass() >= number)
+        eventually(lambda: node.store.queue.finished_pass() >= number)
 
 
 def test_a_pass_that_was_not_requested_finishes_no_request(node, lock):
     with daemon(node, lock, interval_s=0.05):
         eventually(lambda: lock.decisions > 10)
-    assert node.store.finished_pass() == 0
+    assert node.store.queue.finished_pass() == 0
 
 
 def test_a_requested_pass_is_not_over_before_ansible_is_tried_again(node, lock):
@@ -360,10 +360,10 @@ def test_a_requested_pass_is_not_over_before_ansible_is_tried_again(node, lock):
     loop.send(Nudge.QUEUE)
     eventually(lambda: lock.decisions > seen)
     node.gateway.fails = None
-    assert node.store.finished_pass() < number
+    assert node.store.queue.finished_pass() < number
     clock[0] += 60
     loop.send(Nudge.QUEUE)
-    eventually(lambda: node.store.finished_pass() >= number)
+    eventually(lambda: node.store.queue.finished_pass() >= number)
     assert len(node.gateway.observations) > looked
     loop.send(Nudge.STOP)
     thread.join(30)

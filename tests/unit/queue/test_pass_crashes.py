@@ -15,7 +15,7 @@ from tests.simulated.control_node import ControlNode, Crash, an_agent
 
 S = SessionState
 # The commits of a pass by the gang's size: two kernels lie on one agent, four on two.
-LAUNCHING = {2: 7, 4: 10}
+LAUNCHING = {2: 9, 4: 12}
 ENDING = {2: 7, 4: 11}
 
 
@@ -144,10 +144,10 @@ def test_a_gang_that_a_crash_cut_short_is_launched_anew_where_it_is_not_whole(no
 
 @pytest.fixture
 def sleeps_before(node, monkeypatch):
-    """Makes the worker sleep before its next call of this method of the store, while another does this."""
+    """Makes the worker sleep before its next call of this method, while another does this."""
 
-    def sleep_before(method: str, meanwhile: Callable[[], None]) -> QueueWorker:
-        sleeper, call = node.worker, getattr(node.store, method)
+    def sleep_before(of: object, method: str, meanwhile: Callable[[], None]) -> QueueWorker:
+        sleeper, call = node.worker, getattr(of, method)
 
         def sleeps(*arguments: object) -> object:
             monkeypatch.undo()
@@ -155,7 +155,7 @@ def sleeps_before(node, monkeypatch):
             meanwhile()
             return call(*arguments)
 
-        monkeypatch.setattr(node.store, method, sleeps)
+        monkeypatch.setattr(of, method, sleeps)
         return sleeper
 
     return sleep_before
@@ -166,7 +166,7 @@ def test_a_worker_that_slept_while_another_worked_sends_no_manifests_of_before(n
     first = gang(node, 4, command="true")
     node.run()
     node.end(first)
-    sleeper = sleeps_before("next_generation", node.run)
+    sleeper = sleeps_before(node.store.queue, "next_generation", node.run)
     second = gang(node, 4)
     with pytest.raises(QueueLockLostError, match="another control node has worked the queue since"):
         sleeper.decide()
@@ -188,7 +188,7 @@ def test_a_worker_that_slept_while_another_worked_places_nothing_where_that_has_
         node.run()
         node.store.apply([transitions.release(node.session(first), "ada", node.now)])
 
-    sleeper = sleeps_before("apply", another_takes_the_room)
+    sleeper = sleeps_before(node.store, "apply", another_takes_the_room)
     with pytest.raises(QueueLockLostError):
         sleeper.decide()
     node.run()

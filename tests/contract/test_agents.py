@@ -1,8 +1,7 @@
-"""Agents as they were observed and drained, and the numbers that are given out once."""
+"""Agents: as they were observed and drained, and what became of launches there."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -11,14 +10,10 @@ from muster.contract.report import report_from_agent
 from muster.core.agents.agent import AgentState, reported_again
 from muster.core.agents.gpu_health import SymptomMark
 from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
-from muster.core.lifecycle.transitions import transition
-from muster.core.model.session import SessionState
-from muster.core.values.errors import NotFoundError, QueueLockLostError
+from muster.core.values.errors import NotFoundError
 from tests.simulated.hosts import host_of
 from tests.strategies.agents import make_agent, observed
-from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
-from tests.waiting import eventually
 
 
 def test_agents_are_read_as_they_were_saved(url, store, open_store):
@@ -110,88 +105,6 @@ def test_a_drain_survives_observations_at_the_same_time(url, open_store):
             assert user.drain_agent(agent.id, "new disks")
         observing.result()
     assert {agent.drain_reason for agent in user.snapshot(NOW).agents} == {"new disks"}
-
-
-def test_generations_rise_even_when_the_clock_does_not_and_the_store_is_opened_again(url, open_store):
-    numbers = [0]
-    for now in (NOW, NOW, NOW - 3600, NOW - 3600, NOW + 1, NOW + 1):
-        store = open_store(url)
-        numbers += [store.next_generation(now) for _ in range(2)]
-    assert numbers == sorted(set(numbers))
-    assert numbers[1] == int(NOW * 1000)
-
-
-WRITES_OF_A_WORKER = {
-    "an event": lambda store, session: store.apply([transition(session, SessionState.SCHEDULED, "placed", NOW)]),
-    "agents": lambda store, _session: store.save_agents([make_agent("a1")]),
-    "launch records": lambda store, _session: store.save_launch_records({"a1": LaunchRecord()}),
-    "progress": lambda store, session: store.save_progress(session.id, []),
-    "a generation": lambda store, _session: store.next_generation(NOW),
-    "a log": lambda store, session: store.keep_log(session.id, "main1", b""),
-    "a forgotten agent": lambda store, _session: store.forget_agent("a1"),
-}
-
-
-@pytest.mark.parametrize("write", WRITES_OF_A_WORKER.values(), ids=WRITES_OF_A_WORKER)
-def test_a_worker_writes_nothing_once_another_has_begun(url, store, open_store, write):
-    sleeper, other = store, open_store(url)
-    session = make_session(1)
-    other.add([session])
-    worker = sleeper.begin_work()
-    with sleeper.working_as(worker):
-        write(sleeper, session)
-    sleeper.apply([transition(replace(session, state=SessionState.SCHEDULED), SessionState.PENDING, "again", NOW)])
-    before = other.begin_work()
-    with pytest.raises(QueueLockLostError, match="another control node"), sleeper.working_as(worker):
-        write(sleeper, session)
-    assert other.get([session.id])[session.id].state is SessionState.PENDING
-    with other.working_as(before):
-        write(other, session)
-    # What is not a worker's is nobody's to forbid: a user's command in the same process.
-    write(sleeper, session)
-
-
-def test_a_worker_that_begins_waits_for_what_the_one_before_is_writing(url, store, open_store):
-    """It reads only after that is committed; what the other writes later is refused."""
-    sleeper, other = store, open_store(url)
-    session = make_session(1)
-    other.add([session])
-    worker = sleeper.begin_work()
-    there = transition(session, SessionState.SCHEDULED, "placed", NOW)
-    back = transition(replace(session, state=SessionState.SCHEDULED), SessionState.PENDING, "again", NOW)
-
-    def write() -> None:
-        with sleeper.working_as(worker), suppress(QueueLockLostError):
-            while sleeper.apply([there]) and sleeper.apply([back]):
-                pass
-
-    before = other.session_revision()
-    with ThreadPoolExecutor(1) as pool:
-        written = pool.submit(write)
-        eventually(lambda: other.session_revision() > before + 3)
-        other.begin_work()
-        seen = other.session_revision()
-        written.result()
-    assert other.session_revision() == seen
-
-
-def test_passes_are_requested_by_number_and_finished_up_to_a_number(store):
-    assert (store.requested_pass(), store.finished_pass()) == (0, 0)
-    assert [store.request_pass(), store.request_pass()] == [1, 2]
-    assert (store.requested_pass(), store.finished_pass()) == (2, 0)
-    store.finish_pass(1)
-    assert store.finished_pass() == 1
-    assert store.request_pass() == 3
-    store.finish_pass(3)
-    store.finish_pass(2)  # by a worker that was late
-    assert (store.requested_pass(), store.finished_pass()) == (3, 3)
-
-
-def test_concurrent_requests_for_a_pass_get_different_numbers(url, open_store):
-    stores = [open_store(url) for _ in range(4)]
-    with ThreadPoolExecutor(8) as pool:
-        numbers = list(pool.map(lambda number: stores[number % 4].request_pass(), range(40)))
-    assert sorted(numbers) == list(range(1, 41))
 
 
 def test_the_record_of_launches_on_an_agent_outlives_observations_and_ends_with_a_resume(store):

@@ -1,0 +1,67 @@
+"""Numbers by which those that work the queue know what is newer: workers, manifests and passes."""
+
+from contextlib import AbstractContextManager
+
+import sqlalchemy as sa
+
+from muster.store.database.connection import reading, writing
+from muster.store.database.counters import increment_counter, value_of
+from muster.store.database.fence import WORKER, writing_as
+
+_GENERATION = "generation"
+_REQUESTED = "requested"
+_FINISHED = "finished"
+
+
+class QueueNumbers:
+    """The numbers of a store's queue."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def begin_work(self) -> int:
+        """Return the number of a new worker of the queue. From now on, those of before can write nothing."""
+        return self._raise(WORKER, 1, step=1)
+
+    def working_as(self, worker: int) -> AbstractContextManager[None]:
+        """Let this thread write for a worker, as long as no newer one has begun.
+
+        Each write to the store raises QueueLockLostError otherwise, and writes nothing: what the worker has read may be
+        out of date in ways that its events do not say, such as what is free on an agent.
+        """
+        return writing_as(self._engine, worker)
+
+    def next_generation(self, now: float) -> int:
+        """Return a number above every earlier one.
+
+        It follows the clock in milliseconds, so that a database begun anew is not outranked by what agents remember of
+        the old one.
+        """
+        return self._raise(_GENERATION, int(now * 1000), step=1)
+
+    def request_pass(self) -> int:
+        """Request a pass and return its number.
+
+        Once `finished_pass` has reached the number, a pass has read the present state.
+        """
+        return self._raise(_REQUESTED, 1, step=1)
+
+    def requested_pass(self) -> int:
+        """Return the newest request's number; a pass that begins after this call serves all up to it."""
+        return self._value(_REQUESTED)
+
+    def finish_pass(self, number: int) -> None:
+        """Record the end of a pass that began when `number` was the newest request."""
+        self._raise(_FINISHED, number, step=0)
+
+    def finished_pass(self) -> int:
+        """Return the newest request whose pass is over."""
+        return self._value(_FINISHED)
+
+    def _value(self, name: str) -> int:
+        with reading(self._engine) as connection:
+            return value_of(connection, name)
+
+    def _raise(self, name: str, at_least: int, *, step: int) -> int:
+        with writing(self._engine) as connection:
+            return increment_counter(connection, name, at_least, step=step)

@@ -1,0 +1,102 @@
+"""Numbers of workers, manifests and passes: each is given out once, and only the newest worker writes."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from muster.core.agents.launch_record import LaunchRecord
+from muster.core.lifecycle.transitions import transition
+from muster.core.model.session import SessionState
+from muster.core.usage.kernel import KernelUsage
+from muster.core.values.errors import QueueLockLostError
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
+from tests.strategies.values import NOW
+from tests.waiting import eventually
+
+
+def test_generations_rise_even_when_the_clock_does_not_and_the_store_is_opened_again(url, open_store):
+    numbers = [0]
+    for now in (NOW, NOW, NOW - 3600, NOW - 3600, NOW + 1, NOW + 1):
+        store = open_store(url)
+        numbers += [store.queue.next_generation(now) for _ in range(2)]
+    assert numbers == sorted(set(numbers))
+    assert numbers[1] == int(NOW * 1000)
+
+
+WRITES_OF_A_WORKER = {
+    "an event": lambda store, session: store.apply([transition(session, SessionState.SCHEDULED, "placed", NOW)]),
+    "agents": lambda store, _session: store.save_agents([make_agent("a1")]),
+    "launch records": lambda store, _session: store.save_launch_records({"a1": LaunchRecord()}),
+    "progress": lambda store, session: store.save_progress(session.id, []),
+    "a generation": lambda store, _session: store.queue.next_generation(NOW),
+    "a log": lambda store, session: store.keep_log(session.id, "main1", b""),
+    "a forgotten agent": lambda store, _session: store.forget_agent("a1"),
+    "usage": lambda store, session: store.uses.save([KernelUsage(session.kernels[0].id, 1, session.id, NOW, NOW, NOW)]),
+    "samples": lambda store, _session: store.samples.remove_old(NOW),
+    "a pulled image": lambda store, _session: store.pulled_images.forget_old(NOW),
+}
+
+
+@pytest.mark.parametrize("write", WRITES_OF_A_WORKER.values(), ids=WRITES_OF_A_WORKER)
+def test_a_worker_writes_nothing_once_another_has_begun(url, store, open_store, write):
+    sleeper, other = store, open_store(url)
+    session = make_session(1)
+    other.add([session])
+    worker = sleeper.queue.begin_work()
+    with sleeper.queue.working_as(worker):
+        write(sleeper, session)
+    sleeper.apply([transition(replace(session, state=SessionState.SCHEDULED), SessionState.PENDING, "again", NOW)])
+    before = other.queue.begin_work()
+    with pytest.raises(QueueLockLostError, match="another control node"), sleeper.queue.working_as(worker):
+        write(sleeper, session)
+    assert other.get([session.id])[session.id].state is SessionState.PENDING
+    with other.queue.working_as(before):
+        write(other, session)
+    # What is not a worker's is nobody's to forbid: a user's command in the same process.
+    write(sleeper, session)
+
+
+def test_a_worker_that_begins_waits_for_what_the_one_before_is_writing(url, store, open_store):
+    """It reads only after that is committed; what the other writes later is refused."""
+    sleeper, other = store, open_store(url)
+    session = make_session(1)
+    other.add([session])
+    worker = sleeper.queue.begin_work()
+    there = transition(session, SessionState.SCHEDULED, "placed", NOW)
+    back = transition(replace(session, state=SessionState.SCHEDULED), SessionState.PENDING, "again", NOW)
+
+    def write() -> None:
+        with sleeper.queue.working_as(worker), suppress(QueueLockLostError):
+            while sleeper.apply([there]) and sleeper.apply([back]):
+                pass
+
+    before = other.session_revision()
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write)
+        eventually(lambda: other.session_revision() > before + 3)
+        other.queue.begin_work()
+        seen = other.session_revision()
+        written.result()
+    assert other.session_revision() == seen
+
+
+def test_passes_are_requested_by_number_and_finished_up_to_a_number(store):
+    assert (store.queue.requested_pass(), store.queue.finished_pass()) == (0, 0)
+    assert [store.queue.request_pass(), store.queue.request_pass()] == [1, 2]
+    assert (store.queue.requested_pass(), store.queue.finished_pass()) == (2, 0)
+    store.queue.finish_pass(1)
+    assert store.queue.finished_pass() == 1
+    assert store.queue.request_pass() == 3
+    store.queue.finish_pass(3)
+    store.queue.finish_pass(2)  # by a worker that was late
+    assert (store.queue.requested_pass(), store.queue.finished_pass()) == (3, 3)
+
+
+def test_concurrent_requests_for_a_pass_get_different_numbers(url, open_store):
+    stores = [open_store(url) for _ in range(4)]
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda number: stores[number % 4].queue.request_pass(), range(40)))
+    assert sorted(numbers) == list(range(1, 41))
