@@ -30,9 +30,11 @@ class Deeds:
         self.numbers: dict[str, Session] = {}
         self.submissions: dict[str, Deed] = {}
         self._world = world
+        self._are_over = False
 
     def everybody_ends(self) -> None:
-        """Let users end all sessions."""
+        """Let users end all sessions, and do nothing any more that they were kept from so far."""
+        self._are_over = True
         for number in self.numbers:
             self._end(Deed(0.0, "end", number))
 
@@ -43,9 +45,12 @@ class Deeds:
 
     def do(self, deed: Deed) -> None:
         """Do it now; what users do, once the database answers."""
-        if deed.kind in {SUBMIT, RESERVE, *USERS} and self._world.database_is_away:
-            self._world.timeline.after(_USERS_RETRY_AFTER_S, partial(self.do, deed))
-            return
+        if deed.kind in {SUBMIT, RESERVE, *USERS}:
+            if self._are_over:
+                return
+            if self._world.database_is_away:
+                self._world.timeline.after(_USERS_RETRY_AFTER_S, partial(self.do, deed))
+                return
         self._world.struck[deed.kind] += 1
         self._world.note(f"* {deed}")
         getattr(self, "_" + deed.kind.lower().replace(" ", "_"))(deed)

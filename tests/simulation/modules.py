@@ -8,6 +8,7 @@ import base64
 import gzip
 from collections.abc import Generator
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from muster.contract.manifest import Manifest
@@ -23,7 +24,6 @@ Failures = dict[str, tuple[str, bool] | None]
 """By session id, why it failed and whether a retry cannot help; None where it is unclear what became of it."""
 
 _EPOCH = 1_763_724_000
-_LOG = base64.b64encode(gzip.compress(b"log\n", mtime=0)).decode()
 _KILLED = 137
 _TERMINATED = 143
 _OVERLAY_PATIENCE_S = 20.0
@@ -356,7 +356,7 @@ class Modules:
             "oom_killed": container.oom_killed,
             "started_at": _moment(container.started_clock),
             "finished_at": _moment(container.finished_clock),
-            "log_gz_b64": _LOG,
+            "log_gz_b64": _log(container.generation),
             "log_truncated": False,
             "use": self._use(container),
         }
@@ -438,6 +438,12 @@ class Modules:
             "net_tx_bytes": 0,
             "gpu_percent": 50.0 * len(container.gpus) * is_busy if container.gpus else None,
         }
+
+
+@cache
+def _log(generation: int) -> str:
+    """Return what a kernel of this launch has written: which launch that was."""
+    return base64.b64encode(gzip.compress(str(generation).encode(), mtime=0)).decode()
 
 
 def _moment(at: float | None) -> str | None:

@@ -1,7 +1,7 @@
 """The promises, checked while a schedule goes on: what was committed is compared with what really happened on hosts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -399,14 +399,17 @@ class Promises:
         if story[-1].to_state != session.state:
             raise BrokenPromiseError("forgotten", f"{session.name} is {session.state}, its story ends {story[-1]}")
 
-    def usage_is_true(self, session_id: str, recorded: Sequence[KernelUsage], logged: Collection[str]) -> None:
-        """Check what the store holds of a session's usage; of kernels with a log it has their last words."""
+    def usage_is_true(self, session_id: str, recorded: Sequence[KernelUsage], logged: Mapping[str, int]) -> None:
+        """Check what the store holds of a session's usage.
+
+        `logged` are the launches of which it holds kernels' logs, by name: it has their last words.
+        """
         session, truth = self.sessions[session_id], self.truths[session_id]
         names = {kernel.id: kernel.name for kernel in session.possible_kernels}
         for use in recorded:
             name = names[use.kernel_id]
             really = truth.used_s(name, use.generation)
-            is_last = use.generation == session.generation and name in logged
+            is_last = use.generation == session.generation == logged.get(name)
             claim = f"of {session.name}/{name} (launch {use.generation}) the store holds {use.cpu_seconds} s"
             if (use.cpu_seconds or 0.0) > really + _ROUNDING_S:
                 raise BrokenPromiseError("usage", f"{claim}, and it used {really} s")

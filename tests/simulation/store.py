@@ -53,7 +53,8 @@ def _engine() -> sa.Engine:
 
 
 def _opened(_url: str) -> sa.Engine:
-    return _engine()
+    # One of its own for each store, as the fence between workers tells them apart by that.
+    return _engine().execution_options()
 
 
 @cache

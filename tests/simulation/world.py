@@ -379,5 +379,6 @@ class World:
             self.promises.story_is_legal(session_id, self.users.story(session_id))
             uses = self.users.uses.of_sessions([session_id])
             names = [kernel.name for kernel in known.possible_kernels]
-            logged = [name for name in names if self.users.log(session_id, name) is not None]
+            logs = {name: self.users.log(session_id, name) for name in names}
+            logged = {name: int(log) for name, log in logs.items() if log is not None}
             self.promises.usage_is_true(session_id, uses, logged)

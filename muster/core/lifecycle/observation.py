@@ -90,12 +90,18 @@ def adopt(session: Session, reports: Reports, now: float) -> Event | None:
     if session.may_have_begun:
         if rebooted := rebooted_agents(session, reports):
             return fail_begun(session, f"agent {min(rebooted)} was rebooted during the launch", now)
-        began = _began_and_vanished(session, reports)
-        if began or (missing and any(entry.released for entry in entries.values())):
-            reason = f"the container of {began or missing[0]} has vanished from its agent during the launch"
+        vanished = _began_and_vanished(session, reports) or (missing[0] if missing else "")
+        if vanished and has_begun(session, reports):
+            reason = f"the container of {vanished} has vanished from its agent during the launch"
             return fail_begun(session, reason, now)
     waits = not missing and all(entry.released or entry.state == "running" for entry in lived.values())
     return all_started(session, seen, now) if waits else None
+
+
+def has_begun(session: Session, reports: Reports) -> bool:
+    """Return whether a command of the session's launch was let begin on one of these agents."""
+    entries = reported_kernels(session, reports).values()
+    return any(entry.released for entry in entries) or bool(_began_and_vanished(session, reports))
 
 
 def _began_and_vanished(session: Session, reports: Reports) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from muster.contract.outcome import Outcome
-from muster.core.lifecycle.observation import has_failed, has_succeeded, rebooted_agents, seen_kernels
+from muster.core.lifecycle.observation import has_begun, has_failed, has_succeeded, rebooted_agents, seen_kernels
 from muster.core.lifecycle.transitions import (
     Event,
     all_run,
@@ -58,11 +58,13 @@ def _failed(session: Session, failures: Outcomes, reports: Reports, now: float, 
     """Return the end of a launch that failed on some agents.
 
     An agent that fails to start its kernels has begun none of their commands. One that fails to release them may have
-    released them by an earlier visit whose answer was lost, and the others have released theirs.
+    released them by an earlier visit whose answer was lost, and the others have released theirs. An agent that holds
+    the whole gang releases it in the visit that starts it, and may fail in a later one, as where the gang's network was
+    removed meanwhile: its report tells.
     """
     agent_id, first = next(iter(failures.items()))
     error = first.error or "it failed"
-    if session.step is LaunchStep.RELEASING:
+    if session.step is LaunchStep.RELEASING or has_begun(session, reports):
         rebooted = rebooted_agents(session, reports)
         return fail_begun(session, f"agent {min(rebooted)} was rebooted" if rebooted else error, now)
     if not any(outcome.reached for outcome in failures.values()):

@@ -18,7 +18,10 @@ FAILED = Outcome("failed", "no room on the disk")
 
 
 def recorded(session: Session, **by_agent: Outcome) -> Event | None:
-    return record(session, by_agent, reports_of(session), NOW)
+    """Return what follows from the agents' outcomes, where no command has begun unless all of them say so."""
+    released = all(outcome.outcome == "released" for outcome in by_agent.values())
+    kernels = {kernel.name: {"released": released} for kernel in session.kernels}
+    return record(session, by_agent, reports_of(session, **kernels), NOW)
 
 
 def preparing(step: LaunchStep, *agent_ids: str) -> Session:
@@ -44,6 +47,13 @@ def test_a_gang_of_which_one_agent_failed_to_start_is_tried_again_elsewhere():
     event = recorded(preparing(LaunchStep.STARTING, "a1", "a2"), a1=Outcome("started"), a2=FAILED)
     assert (event.to_state, event.reason, event.session["attempts"]) == (S.PENDING, "no room on the disk", 1)
     assert event.session["failed_on"] == ("a2",)
+
+
+def test_a_gang_on_one_agent_that_was_released_and_cannot_be_kept_does_not_begin_again():
+    """Another worker visits it to learn what became of the launch. It was once launched a second time."""
+    session = preparing(LaunchStep.STARTING, "a1")
+    event = record(session, {"a1": FAILED}, reports_of(session, sub1={"released": False}), NOW)
+    assert (event.to_state, event.reason) == (S.TERMINATING, "no room on the disk")
 
 
 @pytest.mark.parametrize("first", [Outcome("released"), FAILED])
