@@ -51,9 +51,9 @@ class World:
         for visit in decided.visits:
             if isinstance(visit, Convergence):
                 generation += 1
-                boots = {agent.id: agent.report.boot_id for agent in visit.agents}
+                reports = {agent.id: agent.report for agent in visit.agents}
                 events = [
-                    transitions.launch(s, generation, "ssh-ed25519 AAAA", snapshot.now, boots) for s in visit.launches
+                    transitions.launch(s, generation, "ssh-ed25519 AAAA", snapshot.now, reports) for s in visit.launches
                 ]
                 snapshot = applied(snapshot, events)
                 ledger = ledger.with_launches([session.id for session in visit.launches], generation)

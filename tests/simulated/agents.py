@@ -86,7 +86,7 @@ class SimulatedAgent:
     containers: dict[str, Container] = field(default_factory=dict)
     networks: dict[str, Network] = field(default_factory=dict)
     spool: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    generation: int = 0
+    generation: int | None = 0
     made: int = 0
     says: Callable[[dict[str, Any]], dict[str, Any]] = lambda result: result
     visits: int = 0
@@ -121,13 +121,21 @@ class SimulatedAgent:
             if container.state == "running":
                 container.end(exit_code)
 
+    def reinstall(self) -> None:
+        """Boot anew, with nothing of what was there."""
+        self.reboot()
+        self.generation = None
+        for kept in (self.containers, self.networks, self.spool):
+            kept.clear()
+
     def of_session(self, session_id: str) -> list[Container]:
         return [container for container in self.containers.values() if container.session_id == session_id]
 
     def converge(self, manifest: Mapping[str, Any], overlays: Overlays) -> dict[str, Any]:
-        if manifest["generation"] < self.generation:
+        before = self.generation or 0
+        if manifest["generation"] < before:
             raise StaleGenerationError
-        before, self.generation = self.generation, manifest["generation"]
+        self.generation = manifest["generation"]
         self._keep_overlays(manifest, overlays)
         wanted = {session["id"]: session for session in manifest["sessions"]}
         for container in list(self.containers.values()):

@@ -176,10 +176,12 @@ class Deeds:
         host = self._trouble(deed, Host.comes_up)
         if self._world.daemon is not None:
             self._world.daemon.watched.discard(host.id)
-        for session in self._world.promises.sessions.values():
-            if host.id in session.agents:
-                self._world.promises.truths[session.id].harms.add("reboot")
+        self._world.promises.is_harmed("reboot", host)
         host.goes_down()
+
+    def _reinstall(self, deed: Deed) -> None:
+        self._reboot(deed)
+        self._world.hosts[deed.target].is_emptied()
 
     def _cut(self, deed: Deed) -> None:
         def mended(host: Host) -> None:

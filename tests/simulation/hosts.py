@@ -32,6 +32,8 @@ class Witness(Protocol):
 
     def is_removed(self, host: "Host", container: Container) -> None: ...
 
+    def remembers_nothing(self, host: "Host") -> None: ...
+
     def busy_for_s(self, container: Container) -> float:
         """Return for how many seconds after its start the container is in use."""
 
@@ -50,8 +52,9 @@ class Action:
 class Host:
     """A host. `keys` say by session and kernel name which generation was released; a reboot loses them.
 
-    `dies_removing` is how often a module is still to die between removing containers and removing their files.
-    `troubles` counts what keeps it from being in order at present, `well_since` is when that last ended.
+    `was_emptied` says that it has accepted no manifest since it lost its disk. `dies_removing` is how often a
+    module is still to die between removing containers and removing their files. `troubles` counts what keeps it
+    from being in order at present, `well_since` is when that last ended.
     """
 
     id: str
@@ -69,6 +72,7 @@ class Host:
     launches_fail: bool = False
     stops_fail: bool = False
     removals_fail: str = ""
+    was_emptied: bool = False
     dies_removing: int = 0
     hangs_until: float = 0.0
     clock_wrong_by_s: float = 0.0
@@ -87,6 +91,9 @@ class Host:
     locked_by: Action | None = None
     waiting: deque[Action] = field(default_factory=deque)
     numbers: Any = field(default_factory=lambda: count(1))
+
+    def __post_init__(self) -> None:
+        self._first_images = self.hardware["images"]
 
     @property
     def is_reachable(self) -> bool:
@@ -169,6 +176,20 @@ class Host:
             self.ends(action, None)
         self.keys.clear()
         self._all_end(_DIED_WITH_ITS_HOST, "reboot")
+
+    def is_emptied(self) -> None:
+        """Forget all that it had on its disks. It stays in the swarm."""
+        self.was_emptied, self.generation = True, None
+        self.spool.clear()
+        self.containers.clear()
+        self.networks.clear()
+        self.hardware["images"] = self._first_images
+
+    def accepts(self, generation: int) -> None:
+        """Accept a manifest. Of earlier launches, nothing told before that they did not come before the loss."""
+        if self.was_emptied:
+            self.witness.remembers_nothing(self)
+        self.was_emptied, self.generation = False, generation
 
     def comes_up(self) -> None:
         self.is_up, self.engine_runs = True, True

@@ -93,7 +93,7 @@ class Modules:
                 if session.desired == agent_manifest.LAUNCH:
                     self._host.witness.launch_fails(self._host, session.id, permanent=False)
             raise ModuleFailedError(refusal, nothing_begun=True)
-        self._host.generation = wanted.generation
+        self._host.accepts(wanted.generation)
         return agent_plan.plan_for(wanted, self._observed(wanted))
 
     def _refusal(self, wanted: Any) -> str:
@@ -240,7 +240,7 @@ class Modules:
         if not self._host.engine_runs:
             return None
         for container in self._of_session(session.id):
-            if container.state == "created":
+            if container.state == "created" and container.generation == int(session.generation):
                 container.state, container.started_at = "running", self._host.timeline.now
                 container.started_clock = self._host.clock
                 self._host.witness.container_starts(self._host, container)

@@ -51,10 +51,11 @@ class Begun:
 class Truth:
     """The truth about a session. `started` are its containers that ever ran, with their hosts.
 
-    `ends` are kernel names with causes and exit codes, by generation.
+    `ends` are kernel names with causes and exit codes, by generation, `gangs` the kernels of each launch, by name.
     """
 
     submitted: Session
+    gangs: dict[int, set[str]] = field(default_factory=dict)
     started: list[tuple[Host, Container]] = field(default_factory=list)
     begun: list[Begun] = field(default_factory=list)
     ends: dict[int, list[tuple[str, str, int | None, bool]]] = field(default_factory=lambda: defaultdict(list))
@@ -121,6 +122,8 @@ class Promises:
             if after is before:
                 raise BrokenPromiseError("illegal event", f"{before.name}: the store took what does not apply: {event}")
             self.sessions[after.id] = after
+            if after.generation != before.generation:
+                self.truths[after.id].gangs[after.generation] = {kernel.name for kernel in after.kernels}
             self._makes_room_rightly(before, event)
             placed = placed or event.to_state is _S.SCHEDULED
             # A restarted one keeps its place.
@@ -303,7 +306,7 @@ class Promises:
             return
         if again:
             raise BrokenPromiseError("twice", f"{name} began again in the same launch, on {host.id}")
-        missing = {kernel.name for kernel in session.kernels} - truth.ever_up(generation)
+        missing = truth.gangs[generation] - truth.ever_up(generation)
         if missing:
             raise BrokenPromiseError("not whole", f"{name} began on {host.id}, but never up were {sorted(missing)}")
         if not session.spec.requeue and len(earlier | {generation}) > 1 + truth.restarts:
@@ -328,6 +331,12 @@ class Promises:
         truth.ends[container.generation].append(end)
         if cause in _HARMS:
             truth.harms.add(cause)
+
+    def is_harmed(self, harm: str, host: Host) -> None:
+        """Take in that something befell all sessions that are placed on a host."""
+        for session in self.sessions.values():
+            if host.id in session.agents:
+                self.truths[session.id].harms.add(harm)
 
     def is_removed(self, host: Host, container: Container) -> None:
         session = self.sessions[container.session_id]

@@ -60,6 +60,7 @@ RESERVE = "reserve"
 OWNERS = ("ada", "bob")
 REMOVALS_FAIL = "removals fail"
 MODULE_DIES_REMOVING = "module dies removing"
+REINSTALL = "reinstall"
 # Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
 # Each kind of fault with its weight.
@@ -158,6 +159,7 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
         deeds.append(_fault(faults, kind, hosts))
     deeds += _resisting(random.Random(f"{seed} removals"), hosts)
     deeds += _dying(random.Random(f"{seed} dying"), hosts)
+    deeds += _reinstalled(random.Random(f"{seed} reinstalled"), hosts)
     return tuple(sorted(deeds, key=lambda deed: (deed.at, str(deed))))
 
 
@@ -241,6 +243,13 @@ def _dying(chance: random.Random, hosts: list[str]) -> list[Deed]:
     if chance.random() > 0.15:
         return []
     return [Deed(_time(chance), MODULE_DIES_REMOVING, chance.choice(hosts))]
+
+
+def _reinstalled(chance: random.Random, hosts: list[str]) -> list[Deed]:
+    """Return a reboot after which a host has nothing of what it had, as one without disks; mostly none."""
+    if chance.random() > 0.1:
+        return []
+    return [Deed(_time(chance), REINSTALL, chance.choice(hosts), (("for_s", round(chance.uniform(1, 60), 2)),))]
 
 
 def _used(chance: random.Random, submission: Deed) -> Deed:

@@ -213,7 +213,7 @@ class World:
         session = self.promises.sessions[container.session_id]
         self.note(f"{host.id}: {session.name}/{container.kernel_name} begins (launch {container.generation})")
         self.promises.command_begins(host, container)
-        kernel = next(kernel for kernel in session.kernels if kernel.name == container.kernel_name)
+        kernel = next(kernel for kernel in session.possible_kernels if kernel.name == container.kernel_name)
         if kernel.command is not None:
             deed = self.deeds.submissions[session.id]
             self.timeline.after(deed["run_s"], partial(self._command_ends, host, container, deed))
@@ -239,6 +239,9 @@ class World:
     def launch_fails(self, host: Host, session_id: str, *, permanent: bool) -> None:
         self.note(f"{host.id}: the launch of {self.promises.sessions[session_id].name} fails")
         self.promises.launch_fails(host, session_id, permanent=permanent)
+
+    def remembers_nothing(self, host: Host) -> None:
+        self.promises.is_harmed("reboot", host)
 
     def busy_for_s(self, container: Container) -> float:
         deed = self.deeds.submissions[container.session_id]

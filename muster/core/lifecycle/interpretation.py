@@ -59,7 +59,7 @@ def interpret(
 
     `gone` are sessions of the answers' last words that are no longer in the snapshot.
     """
-    meaning = _interpret_answers(snapshot, ledger, _new_answers(facts, ledger), rules, gone)
+    meaning = _interpret_answers(snapshot, ledger, _new_answers(snapshot, facts, ledger), rules, gone)
     for fact in facts:
         match fact:
             case VisitOver():
@@ -71,11 +71,12 @@ def interpret(
     return meaning
 
 
-def _new_answers(facts: Iterable[Fact], ledger: Ledger) -> list[AgentAnswer]:
+def _new_answers(snapshot: Snapshot, facts: Iterable[Fact], ledger: Ledger) -> list[AgentAnswer]:
     """Return the answers that a visit waits for: the first of each agent."""
     new: dict[tuple[int | None, str], AgentAnswer] = {}
+    known = {agent.id for agent in snapshot.agents}
     for fact in facts:
-        if isinstance(fact, AgentAnswer) and ledger.visits.awaits(fact):
+        if isinstance(fact, AgentAnswer) and ledger.visits.awaits(fact, known):
             new.setdefault((fact.visit, fact.agent_id), fact)
     return list(new.values())
 

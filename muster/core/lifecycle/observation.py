@@ -37,7 +37,7 @@ def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
     for session in snapshot.placed:
         if session.state is not _S.RUNNING:
             continue
-        reports = _since_launch(session, all_reports)
+        reports = {agent_id: all_reports[agent_id] for agent_id in session.agents if agent_id in all_reports}
         if not reports and not _may_end(session, snapshot.now):
             continue
         reported = {k.id for k in session.kernels if k.allocation and k.allocation.agent_id in reports}
@@ -62,18 +62,6 @@ def _may_end(session: Session, now: float) -> bool:
     """
     has_exited = any(kernel.exited for kernel in session.kernels)
     return has_exited or (_time_is_up(session, now) or _has_to_leave(session, now)) is not None
-
-
-def _since_launch(session: Session, reports: Reports) -> Reports:
-    """Return the reports that can know of the session's launch.
-
-    An agent notes a manifest's generation before it acts. A worker that was asleep may record an older report when
-    another one has launched the session: what is missing in that was not made yet.
-    """
-    if not reports:
-        return reports
-    placed = (agent_id for agent_id in session.agents if agent_id in reports)
-    return {id_: reports[id_] for id_ in placed if (reports[id_].generation or 0) >= session.generation}
 
 
 def adopt(session: Session, reports: Reports, now: float) -> Event | None:
@@ -158,15 +146,20 @@ def missed_the_launch(session: Session, reports: Reports) -> str:
     """Return an agent whose host was rebooted before the session's launch could reach it; empty where none was.
 
     An agent writes the generation of a manifest to its disk before it begins any of it. Nothing that was sent before
-    its reboot can still arrive, nor anything that is older than a manifest that it has accepted since.
+    its reboot can still arrive, nor anything that is older than a manifest that it has accepted since. A host that has
+    lost its disk, as one without any loses it by each reboot, knows less than before the launch: it tells nothing.
     """
     for kernel in session.kernels:
         agent_id = kernel.allocation.agent_id if kernel.allocation else ""
         report = reports.get(agent_id)
         if report is None or not report.boot_id or not kernel.boot_id or report.boot_id == kernel.boot_id:
             continue
+        known = kernel.agent_generation
+        if known is None:
+            continue
         accepted, before = report.generation or 0, report.generation_before
-        if accepted < session.generation or (before is not None and before < session.generation < accepted):
+        missed_before = before is not None and known <= before < session.generation < accepted
+        if missed_before or known <= accepted < session.generation:
             return agent_id
     return ""
 

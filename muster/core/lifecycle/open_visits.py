@@ -83,10 +83,15 @@ class OpenVisits:
         changed = (replace(visit, steps=steps) if visit.number == number else visit for visit in self.visits)
         return replace(self, visits=tuple(changed))
 
-    def awaits(self, answer: AgentAnswer) -> bool:
-        """Return whether the answer's visit goes on and the agent has not answered in it yet."""
+    def awaits(self, answer: AgentAnswer, known: Collection[str]) -> bool:
+        """Return whether the answer's visit waits for the agent, or takes it as one that was not `known`.
+
+        So the answers of one agent come in the order in which it gave them: it is in one visit at a time.
+        """
         visit = self.find(answer.visit)
-        return visit is not None and answer.agent_id not in visit.answered
+        if visit is None or answer.agent_id in visit.answered:
+            return False
+        return answer.agent_id in visit.waiting or answer.agent_id not in known
 
     def with_answers(self, answers: Collection[AgentAnswer]) -> "OpenVisits":
         came: dict[int | None, set[str]] = {}

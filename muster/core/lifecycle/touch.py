@@ -12,6 +12,9 @@ from muster.core.model.snapshot import Snapshot
 RESISTING = "what it could not remove"
 # One for all of them: whatever ids an agent makes up, they cost one visit at each observation.
 STRAY_FILES = "files of sessions that are not there"
+# The agent is new, or has lost its disk. Once it has accepted a manifest, its reports tell whether it still knows of
+# what came since (`observation.missed_the_launch`).
+NO_MEMORY = "no manifest accepted yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,12 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """Return what the agent's report shows and no session accounts for, or what a session lacks there.
 
     Each is a container id, a network name, an old notice, a signal to be sent, a session's last words, a kernel without
-    its network, RESISTING, or STRAY_FILES.
+    its network, RESISTING, STRAY_FILES, or NO_MEMORY.
     """
     shown = agent.report
+    no_memory = frozenset({NO_MEMORY}) if shown.generation is None else frozenset()
     if not (shown.kernels or shown.networks or shown.spools or shown.files or shown.leftovers):
-        return frozenset()
+        return no_memory
     keeper = snapshot.overlay_keeper
     keeps = keeper is not None and keeper.id == agent.id
     found = {
@@ -97,7 +101,7 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
         for kernel in agent.report.kernels
         if not _is_expected(snapshot.on_agents.get(kernel.session_id), agent, kernel.generation)
     }
-    found |= undelivered(agent, snapshot)
+    found |= no_memory | undelivered(agent, snapshot)
     found |= unsent(agent, snapshot)
     found |= spooled(agent, snapshot)
     found |= {RESISTING} if agent.report.leftovers else frozenset()

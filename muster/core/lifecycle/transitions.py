@@ -11,6 +11,7 @@ from typing import Any
 from muster.core.agents.agent import AgentState
 from muster.core.lifecycle.end_signals import leaving, may_leave, needs_signal
 from muster.core.model.plan import Placement, Plan, Preemption
+from muster.core.model.reported import Reports
 from muster.core.model.session import Kernel, LaunchStep, Result, Session, SessionState, size_text
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
@@ -43,6 +44,7 @@ _NO_CONTAINER: Mapping[str, Any] = {
     "finished_at": None,
     "gpu_problem": None,
     "boot_id": None,
+    "agent_generation": None,
     "signals": 0,
     "signal_receivers": 0,
 }
@@ -188,13 +190,17 @@ def pull(session: Session, missing: Mapping[str, Iterable[str]], now: float) -> 
     return transition(session, _S.PREPARING, f"pulling {images}", now, step=LaunchStep.PULLING)
 
 
-def launch(session: Session, generation: int, public_key: str, now: float, boot_ids: Mapping[str, str | None]) -> Event:
+def launch(session: Session, generation: int, public_key: str, now: float, reports: Reports) -> Event:
     """Return → PREPARING; also from STARTING, when a launch was cut short and must be repeated with new keys.
 
-    `boot_ids` says, by agent id, in which boot of its host the agent was last seen.
+    `reports` are the last ones of its agents.
     """
     again = session.step is LaunchStep.STARTING
-    places = {kernel.id: kernel.allocation.agent_id for kernel in session.kernels if kernel.allocation}
+    kernels: dict[str, dict[str, Any]] = {}
+    for kernel in session.kernels:
+        report = reports.get(kernel.allocation.agent_id) if kernel.allocation else None
+        if report is not None:
+            kernels[kernel.id] = {"boot_id": report.boot_id, "agent_generation": report.generation}
     return transition(
         session,
         _S.PREPARING,
@@ -204,7 +210,7 @@ def launch(session: Session, generation: int, public_key: str, now: float, boot_
         public_key=public_key,
         step=LaunchStep.STARTING,
         progress=(),
-        kernels={kernel_id: {"boot_id": boot_ids.get(agent_id)} for kernel_id, agent_id in places.items()},
+        kernels=kernels,
     )
 
 

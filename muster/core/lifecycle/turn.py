@@ -10,7 +10,7 @@ from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.conclusions import conclude
 from muster.core.lifecycle.ledger import LIVE, Ledger, TurnRules
 from muster.core.lifecycle.pulls import ImagePull
-from muster.core.lifecycle.touch import Touched, kept_for_gangs, leftovers, touches
+from muster.core.lifecycle.touch import NO_MEMORY, Touched, kept_for_gangs, leftovers, touches
 from muster.core.lifecycle.transitions import Event
 from muster.core.lifecycle.verdicts import agents_by_the_clock, records_by_the_clock
 from muster.core.model.plan import Plan, Waits
@@ -202,10 +202,17 @@ def _launchable(snapshot: Snapshot, ledger: Ledger, agents: Mapping[str, Agent])
 
 
 def _may_launch(session: Session, ledger: Ledger, agents: Mapping[str, Agent]) -> bool:
+    if any(_lacks_memory(agents[agent_id], ledger) for agent_id in session.agents if agent_id in agents):
+        return False
     if _is_before_launch(session):
         return not ledger.pulls.missing(session, agents)
     # What came of it is known by now, and it was not enough to adopt.
     return session.step is LaunchStep.STARTING and ledger.unclear.get(session.id) == frozenset()
+
+
+def _lacks_memory(agent: Agent, ledger: Ledger) -> bool:
+    """Return whether the agent has accepted no manifest yet, and was sent none since it was observed."""
+    return agent.report.generation is None and NO_MEMORY not in ledger.tried_on(agent.id)
 
 
 def _is_before_launch(session: Session) -> bool:

@@ -68,7 +68,8 @@ class Kernel:
     """A container of a session. `rank` is 0-based over the session, `index` 1-based within the role.
 
     `gpu_problem` says how it does not keep to its share of GPUs, as it was when that began. `boot_id` names the boot of
-    its host in which its container was last known to live. `signals` is the number of the last signal before the
+    its host in which its container was last known to live, `agent_generation` the newest manifest that its agent had
+    accepted when it was last seen before the launch (None: none). `signals` is the number of the last signal before the
     session's end that was sent to its command, `signal_receivers` how many of its programs got it.
     """
 
@@ -91,6 +92,7 @@ class Kernel:
     finished_at: str | None = None
     gpu_problem: str | None = None
     boot_id: str | None = None
+    agent_generation: int | None = None
     signals: int = 0
     signal_receivers: int = 0
 

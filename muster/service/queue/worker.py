@@ -6,7 +6,7 @@ which the next worker goes on by this same code. This object's memory only spare
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.core.agents.agent import Agent
@@ -21,6 +21,7 @@ from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.transitions import Event
 from muster.core.lifecycle.turn import Convergence, Observation, Turn, turn, turn_of_deaths
 from muster.core.model.plan import Plan, Waits
+from muster.core.model.reported import Reports
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.memory.pass_memory import PassMemory
@@ -215,8 +216,8 @@ class QueueWorker:
         generation = self._shell.store.queue.next_generation(snapshot.now)
         keys: dict[str, KeyPair] = {}
         if visit.launches:
-            boot_ids = {agent.id: agent.report.boot_id for agent in visit.agents}
-            keys, snapshot = self._launch(visit.launches, generation, snapshot.now, boot_ids)
+            reports = {agent.id: agent.report for agent in visit.agents}
+            keys, snapshot = self._launch(visit.launches, generation, snapshot.now, reports)
         last_words = LastWords(self._shell.store, unfetched_spools(visit.agents, snapshot, self.ledger.fetched))
         try:
             manifests = self._writer.manifests(visit, snapshot, keys, generation, last_words)
@@ -229,12 +230,12 @@ class QueueWorker:
         self._visits.converge(visit.visit, manifests)
 
     def _launch(
-        self, sessions: Sequence[Session], generation: int, now: float, boot_ids: Mapping[str, str | None]
+        self, sessions: Sequence[Session], generation: int, now: float, reports: Reports
     ) -> tuple[dict[str, KeyPair], Snapshot]:
         """Commit the launches; return the keys of those that go on, and what is recorded after that."""
         keys = {session.id: self._shell.make_key_pair(f"muster-{session.name}") for session in sessions}
         events = [
-            transitions.launch(session, generation, keys[session.id].public, now, boot_ids) for session in sessions
+            transitions.launch(session, generation, keys[session.id].public, now, reports) for session in sessions
         ]
         launched = {event.session_id for event in self._apply(events)}
         self.ledger = self.ledger.with_launches(launched, generation)

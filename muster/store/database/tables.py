@@ -110,6 +110,7 @@ kernels = Table(
     Column("finished_at", String(40)),
     Column("gpu_problem", Text),
     Column("boot_id", Text),
+    Column("agent_generation", BigInteger),
     Column("signals", BigInteger, nullable=False, server_default="0"),
     Column("signal_receivers", BigInteger, nullable=False, server_default="0"),
     Index("kernels_by_session", "session_id", "rank"),

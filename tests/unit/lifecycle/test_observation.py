@@ -243,16 +243,6 @@ def test_running_kernels_record_the_present_boot():
     assert {facts["boot_id"] for facts in event.kernels.values()} == {"boot-1"}
 
 
-def test_a_report_that_is_older_than_the_launch_says_nothing_of_it():
-    """A control node that was asleep records what it was told before another one launched the session."""
-    for session in (batch(), in_boot("boot-0", batch())):
-        reports = {
-            agent_id: report.model_copy(update={"generation": session.generation - 1})
-            for agent_id, report in reports_of(session, main1=None).items()
-        }
-        assert observation.observe(Snapshot((), (session,), NOW), reports) == []
-
-
 # Memory
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster.core.agents.agent import Agent, AgentState
-from muster.core.lifecycle.touch import STRAY_FILES, Touched, leftovers, touches
+from muster.core.lifecycle.touch import NO_MEMORY, STRAY_FILES, Touched, leftovers, touches
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.reports import kernel_entry
@@ -212,3 +212,11 @@ def test_the_keeper_is_the_first_manager_that_answers_and_is_not_slow():
         Snapshot((agents[0],), (), NOW),
     ]
     assert [s.overlay_keeper and s.overlay_keeper.id for s in keepers] == ["a1", "a2", "a3", None]
+
+
+@pytest.mark.parametrize("generation", [None, 7])
+def test_an_agent_that_has_accepted_no_manifest_yet_is_visited(generation):
+    agent = make_agent()
+    agent = replace(agent, report=agent.report.model_copy(update={"generation": generation}))
+    assert leftovers(agent, Snapshot((agent,), (), NOW)) == ({NO_MEMORY} if generation is None else set())
+    assert touched((agent,)).agents == ({agent.id} if generation is None else set())

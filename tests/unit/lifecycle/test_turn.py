@@ -12,7 +12,7 @@ from muster.core.lifecycle.applied import applied, applied_to
 from muster.core.lifecycle.facts import PullOver, VisitOver
 from muster.core.lifecycle.interpretation import Interpretation, interpret
 from muster.core.lifecycle.ledger import Ledger
-from muster.core.lifecycle.open_visits import step_of
+from muster.core.lifecycle.open_visits import OpenVisits, step_of
 from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.lifecycle.turn import Convergence, Observation, turn_of_deaths
 from muster.core.model.session import LaunchStep, SessionState
@@ -209,6 +209,16 @@ def test_an_agent_that_has_a_manifest_is_not_awaited():
     assert world.ledger.visits.in_flight == {"a1"}
     sessions = (*world.snapshot.sessions, make_session(2, cpu=1))
     assert not replace(world, snapshot=replace(world.snapshot, sessions=sessions)).decide().awaited
+
+
+def test_an_agents_answers_count_in_the_order_in_which_it_gave_them():
+    """One that an observation of everything brings from a new agent is as nothing once another visit knows it."""
+    visits = OpenVisits().opened((), NOW, everywhere=True, observes=True)
+    new = AgentAnswer("a1", visit=visits.last_number)
+    assert visits.awaits(new, known=())
+    assert not visits.awaits(new, known={"a1"})
+    assert not visits.with_answers([new]).awaits(new, known=())
+    assert visits.opened(("a1",), NOW).awaits(replace(new, visit=visits.last_number + 1), known={"a1"})
 
 
 def test_an_agent_that_is_visited_anyway_is_not_observed_for_a_death_first():

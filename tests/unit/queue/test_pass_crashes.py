@@ -196,6 +196,36 @@ def test_a_worker_that_slept_while_another_worked_places_nothing_where_that_has_
     assert node.state(first) is S.PENDING
 
 
+def test_a_launch_that_began_on_a_host_that_has_lost_its_disk_since_is_not_repeated(node, agents):
+    """What that host knows is less than what it had accepted before: it proves nothing."""
+    agents[0].generation = None
+    node.run()
+    node.gateway.crash_after = Crash()
+    session = gang(node, 2, command="true")
+    with pytest.raises(Crash):
+        node.run(observe=False)
+    assert all(container.released for container in agents[0].of_session(session.id))
+    agents[0].reinstall()
+    node.restart()
+    node.run()
+    assert (node.state(session), node.session(session).reason) == (
+        S.TERMINATED,
+        "agent a1 was rebooted during the launch",
+    )
+
+
+def test_a_new_agent_accepts_a_manifest_before_it_is_launched_upon(node, agents):
+    """Its reports tell later whether it still knows what it knew then."""
+    for agent in agents:
+        agent.generation = None
+    session = gang(node, 4)
+    node.run()
+    assert node.state(session) is S.RUNNING
+    assert all(
+        0 < kernel.agent_generation < node.session(session).generation for kernel in node.session(session).kernels
+    )
+
+
 def test_a_launch_that_never_came_is_tried_again_where_its_agent_was_rebooted_before(node, agents):
     """A newer manifest clears that up. It once left no trace of what had come before, and the session failed."""
     node.run()

@@ -64,6 +64,16 @@ def test_a_reboot_ends_what_ran_and_says_so(node, agents):
     assert (node.state(again), node.session(again).requeues) == (S.RUNNING, 1)
 
 
+def test_a_host_that_has_lost_its_disk_has_lost_its_sessions(node, agents):
+    """Its reports seemed older than the launch, and the sessions were running for ever."""
+    ends, again = node.submit(command="true"), node.submit(command="true", requeue=True)
+    node.run()
+    agents[0].reinstall()
+    node.run()
+    assert (node.state(ends), node.session(ends).reason) == (S.TERMINATED, "agent a1 was rebooted")
+    assert (node.state(again), node.session(again).requeues) == (S.RUNNING, 1)
+
+
 def test_a_reboot_that_a_dead_worker_had_seen_is_still_known(node, agents):
     """The report is stored before what follows from it."""
     session = node.submit(command="true")
