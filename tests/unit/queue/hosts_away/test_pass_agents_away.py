@@ -6,6 +6,7 @@ import pytest
 
 from muster.core.agents.agent import AgentState
 from muster.core.model.session import Result, SessionState
+from tests.simulated.agents import SimulatedAgent
 from tests.simulated.control_node import LOST_AFTER_S, Crash
 from tests.unit.queue.hosts_away.agents_away import (
     gang,
@@ -54,23 +55,15 @@ def test_an_unreachable_agent_gets_no_new_sessions(node, agents):
     assert node.session(session).agents == ("a3",)
 
 
-def test_a_reboot_ends_what_ran_and_says_so(node, agents):
+@pytest.mark.parametrize("boots", [SimulatedAgent.reboot, SimulatedAgent.reinstall])
+def test_a_reboot_ends_what_ran_and_says_so(node, agents, boots):
+    """Reports of a host that had lost its disk seemed older than the launch: its sessions were running for ever."""
     ends, again = node.submit(command="true"), node.submit(command="true", requeue=True)
     node.run()
-    agents[0].reboot()
+    boots(agents[0])
     node.run()
     assert (node.state(ends), node.session(ends).reason) == (S.TERMINATED, "agent a1 was rebooted")
     assert node.session(ends).exit_code is None
-    assert (node.state(again), node.session(again).requeues) == (S.RUNNING, 1)
-
-
-def test_a_host_that_has_lost_its_disk_has_lost_its_sessions(node, agents):
-    """Its reports seemed older than the launch, and the sessions were running for ever."""
-    ends, again = node.submit(command="true"), node.submit(command="true", requeue=True)
-    node.run()
-    agents[0].reinstall()
-    node.run()
-    assert (node.state(ends), node.session(ends).reason) == (S.TERMINATED, "agent a1 was rebooted")
     assert (node.state(again), node.session(again).requeues) == (S.RUNNING, 1)
 
 
