@@ -174,7 +174,7 @@ def try_operations(
             "operations": operations,
         }
     )
-    document = schemathesis.openapi.from_url(f"{url}/api/v1/openapi.json", config=config)
+    document = schemathesis.openapi.from_url(f"{url}/api/v1/openapi.json", config=config, timeout=60)
     tracebacks = _Tracebacks()
     logging.getLogger().addHandler(tracebacks)
     try:
@@ -217,9 +217,11 @@ def _serving(app: FastAPI) -> Iterator[str]:
     while not server.started:
         assert thread.is_alive()
         time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @contextmanager
@@ -237,6 +239,8 @@ def _changing(service: Service) -> Iterator[None]:
 
     thread = threading.Thread(target=change)
     thread.start()
-    yield
-    stop.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
