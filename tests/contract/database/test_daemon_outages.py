@@ -75,8 +75,9 @@ def test_a_daemon_waits_for_a_database_that_is_away_from_the_start_and_later(tmp
                 server.start()
                 eventually(lambda: beat_since(url, 0), running, log)
                 for _ in range(2):
-                    server.stop()
+                    # Before, since the daemon may notice while the server is still about to stop.
                     said = len(log.read_text())
+                    server.stop()
                     eventually(partial(is_logged, log, "trying again", said), running, log)
                     server.start()
                     eventually(partial(beat_since, url, time.time()), running, log)
