@@ -13,13 +13,11 @@ from muster.store.database.connection import reading, upsert, writing
 from muster.store.database.tables import kernel_uses, kernels, sessions
 
 _CHUNK = 500
-# Of one launch they never fall, so they tell which of two rows is the newer one.
-_GROWING = ("at", "cpu_seconds")
 _FIELDS = tuple(field.name for field in fields(KernelUsage))
 
 
 class KernelUses:
-    """A table of kernels' usage. Rows are replaced as a whole, but never by older ones."""
+    """A table of kernels' usage. Rows are replaced as a whole."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -33,7 +31,7 @@ class KernelUses:
                 ids = sorted({row["session_id"] for row in some})
                 there = set(connection.execute(sa.select(sessions.c.id).where(sessions.c.id.in_(ids))).scalars())
                 known = [row for row in some if row["session_id"] in there]
-                upsert(connection, kernel_uses, known, growing=_GROWING)
+                upsert(connection, kernel_uses, known)
 
     def of_sessions(self, session_ids: Sequence[str]) -> list[KernelUsage]:
         """Return the usage of all their launches, oldest first."""

@@ -169,30 +169,20 @@ def upsert(
     table: sa.Table,
     rows: Sequence[Mapping[str, Any]],
     summed: Iterable[str] = (),
-    growing: Iterable[str] = (),
 ) -> None:
-    """Insert rows of the same columns; one whose primary key is taken replaces that row, but for what is summed.
-
-    A row in which a `growing` column is less than before is older than what is there, and is left out.
-    """
+    """Insert rows of the same columns; one whose primary key is taken replaces that row, but for what is summed."""
     if rows:
-        statement = _upsert(connection.dialect.name, table, tuple(rows[0]), frozenset(summed), frozenset(growing))
-        connection.execute(statement, rows)
+        connection.execute(_upsert(connection.dialect.name, table, tuple(rows[0]), frozenset(summed)), rows)
 
 
 # Statements are made once: making one costs more than running it.
 @cache
-def _upsert(
-    dialect: str, table: sa.Table, columns: tuple[str, ...], summed: frozenset[str], growing: frozenset[str]
-) -> sa.Executable:
+def _upsert(dialect: str, table: sa.Table, columns: tuple[str, ...], summed: frozenset[str]) -> sa.Executable:
     # By name, since a dialect that is not used costs a short command a tenth of its time.
     statement = importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
     new = statement.excluded
     changes = {name: table.c[name] + new[name] if name in summed else new[name] for name in columns}
-    is_newer = [sa.or_(table.c[name].is_(None), new[name] >= table.c[name]) for name in sorted(growing)]
-    made: sa.Executable = statement.on_conflict_do_update(
-        index_elements=list(table.primary_key), set_=changes, where=sa.and_(*is_newer) if is_newer else None
-    )
+    made: sa.Executable = statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=changes)
     return made
 
 

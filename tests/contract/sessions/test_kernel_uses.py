@@ -49,20 +49,6 @@ def test_each_launch_of_a_kernel_has_a_row_of_its_own(store):
     }
 
 
-@pytest.mark.parametrize("late", [{"cpu_seconds": 3.0}, {"cpu_seconds": 6.0, "at": NOW + 5}, {"cpu_seconds": None}])
-def test_a_worker_that_comes_late_does_not_replace_newer_usage(store, late):
-    """Another worker has saved a kernel's last words since."""
-    session = running(1)
-    store.add([session])
-    last = use_of(session, cpu_seconds=6.0, mem_peak_bytes=1 << 30)
-    store.uses.save([last])
-    store.uses.save([replace(last, mem_peak_bytes=1, **late)])
-    assert store.uses.of_sessions([session.id]) == [last]
-    newer = replace(last, at=last.at + 1)
-    store.uses.save([newer])
-    assert store.uses.of_sessions([session.id]) == [newer]
-
-
 def test_runs_are_those_within_the_time_with_what_they_used(store):
     runs = replace(running(1, cluster_size=2, project="vision"), generation=8, started_at=NOW + 50)
     before = replace(running(2), state=SessionState.TERMINATED, ended_at=NOW - 1)
