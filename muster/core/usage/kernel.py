@@ -6,8 +6,10 @@ from typing import TypeVar
 from muster.contract.report import UseSample
 from muster.core.values.counters import growth_rate
 
-# Between two observations that are closer than this, a rate says little; further apart than the other, too little.
+# Between two observations that are closer than this, a rate says little.
 _LEAST_ELAPSED_S = 2.0
+# No answer is under way for longer. Where more time has passed for the agent, its clock was set.
+_MOST_UNDER_WAY_S = 600.0
 Number = TypeVar("Number", int, float)
 
 
@@ -55,12 +57,16 @@ def first_usage(
 def next_usage(before: KernelUsage, sample: UseSample, now: float, *, is_last: bool = False) -> KernelUsage:
     """Return the usage after another observation, or `before` itself if that came too soon after the last.
 
-    `is_last` is of a kernel that has ended: its counters are taken however soon.
+    `is_last` is of a kernel that has ended: its counters are taken however soon. Where the agent's clock was set in
+    between, nobody knows how much time has passed: rates stay as they were, and time is counted from then on.
     """
     elapsed = sample.at - before.at
+    counted = _with_counters(before, sample)
+    was_set = elapsed < 0 or elapsed > max(0.0, now - before.seen_at) + _MOST_UNDER_WAY_S
+    if was_set and not is_last:
+        return replace(counted, at=sample.at)
     if elapsed < _LEAST_ELAPSED_S and not is_last:
         return before
-    counted = _with_counters(before, sample)
     use = replace(counted, at=max(before.at, sample.at), seen_at=max(before.seen_at, now))
     percent = sample.gpu_percent
     if percent is not None and elapsed > 0:

@@ -164,6 +164,26 @@ def test_counters_never_shrink_and_idle_time_is_never_longer_than_what_was_seen(
         assert after.idle_since is None or NOW <= after.idle_since <= after.seen_at
 
 
+@pytest.mark.parametrize("by", [-3600, 3600])
+def test_idle_time_and_gpu_time_go_on_after_an_agents_clock_is_set(by):
+    """Nothing was counted once until a clock that was set back had caught up, or an hour for none."""
+    kernel = running().main
+    use = first_usage(kernel.id, 1, "s", NOW, sample(NOW, gpu_percent=0.0), NOW)
+    for seconds in range(30, 301, 30):
+        wrong_by = by if seconds > 150 else 0
+        use = judged(
+            use, next_usage(use, sample(NOW + seconds + wrong_by, gpu_percent=4.0), NOW + seconds), kernel, RULES
+        )
+    assert use.seen_at - use.idle_since == 300
+    assert use.gpu_seconds == pytest.approx(0.04 * 270)
+
+
+def test_gpu_time_goes_on_after_the_control_nodes_clock_is_set_back():
+    use = first_usage("k", 1, "s", NOW, sample(NOW, gpu_percent=0.0), NOW)
+    later = next_usage(use, sample(NOW + 30, gpu_percent=50.0), NOW - 3570)
+    assert later.gpu_seconds == 15.0
+
+
 def test_unknown_counters_stay_and_gpu_seconds_are_made_of_samples():
     use = KernelUsage("k", 1, "s", NOW, NOW, NOW, cpu_seconds=5.0, mem_peak_bytes=9, net_rx_bytes=1, net_tx_bytes=2)
     later = next_usage(use, sample(NOW + 10, cpu=7.0, gpu_percent=150.0), NOW + 10)
