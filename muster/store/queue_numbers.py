@@ -31,13 +31,13 @@ class QueueNumbers:
         """
         return writing_as(self._engine, worker)
 
-    def next_generation(self, now: float) -> int:
-        """Return a number above every earlier one.
+    def next_generation(self, now: float, accepted: int = 0) -> int:
+        """Return a number above every earlier one, and above what agents have `accepted`.
 
-        It follows the clock in milliseconds, so that a database begun anew is not outranked by what agents remember of
-        the old one.
+        It follows the clock in milliseconds. A database begun anew, or restored from a backup, does not know the newest
+        number that was given out; and where the clock is behind what it was then, the agents do.
         """
-        return self._raise(_GENERATION, int(now * 1000), step=1)
+        return self._raise(_GENERATION, max(int(now * 1000), accepted + 1), step=1)
 
     def request_pass(self) -> int:
         """Request a pass and return its number.

@@ -26,6 +26,14 @@ def test_generations_rise_even_when_the_clock_does_not_and_the_store_is_opened_a
     assert numbers[1] == int(NOW * 1000)
 
 
+def test_a_generation_is_above_what_agents_have_accepted(store):
+    """A database that was restored knows less than they do."""
+    ahead = int((NOW + 3600) * 1000)
+    assert store.queue.next_generation(NOW, accepted=ahead) == ahead + 1
+    assert store.queue.next_generation(NOW, accepted=ahead) == ahead + 2
+    assert store.queue.next_generation(NOW) == ahead + 3
+
+
 WRITES_OF_A_WORKER = {
     "an event": lambda store, session: store.apply([transition(session, SessionState.SCHEDULED, "placed", NOW)]),
     "agents": lambda store, _session: store.save_agents([make_agent("a1")]),

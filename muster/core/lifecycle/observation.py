@@ -3,10 +3,11 @@
 A report speaks for its own agent only: of kernels on other agents the recorded facts count.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from muster.core.agents.agent import Agent
 from muster.core.gpus.check import GpuFinding, end_of_problem, gpu_findings
 from muster.core.lifecycle.end_signals import limit_is_reached, may_leave
 from muster.core.lifecycle.transitions import (
@@ -28,6 +29,7 @@ _FACTS = (
     *("signals", "signal_receivers"),
 )
 _S = SessionState
+_MOST_AHEAD_S = 10 * 365 * 86_400.0
 
 
 def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
@@ -140,6 +142,15 @@ def has_succeeded(session: Session, seen: Mapping[str, Mapping[str, Any]]) -> bo
 def has_failed(facts: Mapping[str, Any]) -> bool:
     """Return whether a kernel has ended with an exit code other than 0."""
     return _has_ended(facts) and bool(facts["exit_code"])
+
+
+def newest_accepted(agents: Iterable[Agent], now: float) -> int:
+    """Return the newest generation that these agents say they have accepted.
+
+    One that is far ahead of the clock is not believed: there must be higher numbers left for everybody else.
+    """
+    most = int((now + _MOST_AHEAD_S) * 1000)
+    return max((g for agent in agents if (g := agent.report.generation or 0) <= most), default=0)
 
 
 def missed_the_launch(session: Session, reports: Reports) -> str:

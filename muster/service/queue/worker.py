@@ -18,6 +18,7 @@ from muster.core.lifecycle.interpretation import Interpretation, interpret
 from muster.core.lifecycle.last_words import gone_with_usage, unfetched_spools
 from muster.core.lifecycle.launch_usage import LaunchUsage
 from muster.core.lifecycle.ledger import Ledger, TurnRules
+from muster.core.lifecycle.observation import newest_accepted
 from muster.core.lifecycle.transitions import Event
 from muster.core.lifecycle.turn import Convergence, Observation, Turn, turn, turn_of_deaths
 from muster.core.model.plan import Plan, Waits
@@ -213,7 +214,8 @@ class QueueWorker:
             self._shell.hurry(decided.awaited)
 
     def _converge(self, visit: Convergence, snapshot: Snapshot) -> None:
-        generation = self._shell.store.queue.next_generation(snapshot.now)
+        accepted = newest_accepted(snapshot.agents, snapshot.now)
+        generation = self._shell.store.queue.next_generation(snapshot.now, accepted)
         keys: dict[str, KeyPair] = {}
         if visit.launches:
             reports = {agent.id: agent.report for agent in visit.agents}
