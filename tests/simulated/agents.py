@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from muster.core.images.names import familiar
 from muster.core.values.errors import ImageError
 
 
@@ -196,6 +197,9 @@ class SimulatedAgent:
             failing = self.next_launches.pop(0)
             self._forget(session["id"])
             return {"outcome": "failed", "error": f"it fails ({failing})", "permanent": failing is Failing.PERMANENT}
+        if lacking := {kernel["image"] for kernel in session["kernels"] if not self._has_image(kernel["image"])}:
+            self._forget(session["id"])
+            return {"outcome": "failed", "error": f"image {min(lacking)} is not on this agent"}
         if session["network"]["driver"] == "bridge":
             self.networks[session["id"]] = Network(session["network"]["name"], "bridge", session["generation"])
         self.files.add(session["id"])
@@ -215,6 +219,10 @@ class SimulatedAgent:
                 )
                 self.was_made(self.containers[kernel["id"]])
         return self._released(session) if session["release"] else {"outcome": "started"}
+
+    def _has_image(self, reference: str) -> bool:
+        held = {name for image in self.hardware["images"] for name in (image["id"], *image["tags"])}
+        return bool(held & {reference, familiar(reference)}) or not self.lists_what_it_pulled
 
     def _release(self, session: Mapping[str, Any]) -> dict[str, Any]:
         if self.releases_fail:

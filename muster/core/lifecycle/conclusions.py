@@ -8,7 +8,7 @@ from muster.core.lifecycle import observation, transitions
 from muster.core.lifecycle.applied import applied
 from muster.core.lifecycle.dependencies import cancel_impossible
 from muster.core.lifecycle.ledger import Ledger, TurnRules
-from muster.core.lifecycle.outcomes import record
+from muster.core.lifecycle.outcomes import NOTHING_GONE, record
 from muster.core.lifecycle.taking_back import take_back
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, Session, SessionState
@@ -67,10 +67,12 @@ def _conclusion(
     ending = session.state is SessionState.TERMINATING
     awaited = [agent_id for agent_id in session.agents if not (ending and _is_lost(agents, agent_id))]
     if session.state in _ANSWERED_FOR and outcomes.keys() >= set(awaited):
-        has_failed = any(outcome.outcome == "failed" for outcome in outcomes.values())
-        could_hold = _could_hold(session, agents) if has_failed else ()
+        failing = {agent_id for agent_id, outcome in outcomes.items() if outcome.outcome == "failed"}
+        could_hold = _could_hold(session, agents) if failing else ()
+        gone = ledger.pulls.missing(session, agents) if failing else NOTHING_GONE
         reports = {agent_id: agents[agent_id].report for agent_id in session.agents if agent_id in agents}
-        return record(session, outcomes, reports, now, could_hold), ledger
+        ledger = replace(ledger, pulls=ledger.pulls.without_unshown(failing)) if failing else ledger
+        return record(session, outcomes, reports, now, could_hold, gone), ledger
     if session.state is SessionState.RUNNING:
         failed = [outcome.error for outcome in outcomes.values() if outcome.outcome == "failed"]
         return transitions.fail_begun(session, failed[0] or "it failed", now) if failed else None, ledger

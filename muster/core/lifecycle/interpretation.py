@@ -30,6 +30,10 @@ class KernelLog:
     gz: bytes
 
 
+_StepOutcome = tuple[tuple[str, str], str, Outcome]
+"""A session's id and step, an agent's id, and what that agent made of the step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interpretation:
     """The records that facts lead to, in the order of these fields; the ledger counts from then on.
@@ -110,13 +114,14 @@ def _interpret_answers(
     ledger = replace(ledger, fetched=ledger.fetched | fetched)
     ledger = ledger.with_resisting(_resisting(snapshot, ledger, reporting, answers))
     ledger = ledger.with_fences(answers).with_outcomes(outcomes)
+    shown = _as_reported(snapshot, reporting)
     meaning = Interpretation(
         ledger,
         logs=tuple(_logs(answers)),
         usage=tuple(usage.values()),
         reporting=reporting,
-        events=tuple(observe(_as_reported(snapshot, reporting), reports)) if reports else (),
-        records=_records(snapshot, outcomes, rules),
+        events=tuple(observe(shown, reports)) if reports else (),
+        records=_records(snapshot, _without_removed_images(shown, ledger, outcomes), rules),
     )
     began = {visit.number: visit.since for visit in ledger.visits.visits}
     silent = {
@@ -175,9 +180,7 @@ def _usage(
     return last | usage.changed_by(samples, snapshot.now, rules.idle_rules)
 
 
-def _outcomes(
-    snapshot: Snapshot, ledger: Ledger, answers: Iterable[AgentAnswer]
-) -> Iterator[tuple[tuple[str, str], str, Outcome]]:
+def _outcomes(snapshot: Snapshot, ledger: Ledger, answers: Iterable[AgentAnswer]) -> Iterator[_StepOutcome]:
     """Yield the agents' outcomes of the steps in their visit's manifests."""
     for answer in answers:
         visit = ledger.visits.find(answer.visit)
@@ -199,9 +202,19 @@ def _launched_on(agent_id: str, snapshot: Snapshot, ledger: Ledger) -> Iterator[
             yield session
 
 
-def _records(
-    snapshot: Snapshot, outcomes: Iterable[tuple[tuple[str, str], str, Outcome]], rules: TurnRules
-) -> dict[str, LaunchRecord]:
+def _without_removed_images(
+    shown: Snapshot, ledger: Ledger, outcomes: Iterable[_StepOutcome]
+) -> Iterator[_StepOutcome]:
+    """Yield the outcomes but for failures on agents from which the image was removed: no agent is to blame for that."""
+    agents = {agent.id: agent for agent in shown.agents}
+    for step, agent_id, outcome in outcomes:
+        session = shown.on_agents.get(step[0]) if outcome.outcome == "failed" else None
+        lacking = ledger.pulls.missing(session, agents).values() if session is not None else ()
+        if not any(agent_id in agent_ids for agent_ids in lacking):
+            yield step, agent_id, outcome
+
+
+def _records(snapshot: Snapshot, outcomes: Iterable[_StepOutcome], rules: TurnRules) -> dict[str, LaunchRecord]:
     """Return the launch records that these outcomes change, by agent id."""
     launches = []
     for (session_id, step), agent_id, outcome in outcomes:

@@ -1,6 +1,7 @@
 """The sessions' next changes from the agents' outcomes of manifests, by agent id."""
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from muster.contract.outcome import Outcome
@@ -13,35 +14,48 @@ from muster.core.lifecycle.transitions import (
     changed_facts,
     ended,
     fail_begun,
+    image_gone,
     launch_failed,
 )
 from muster.core.model.reported import Reports
 from muster.core.model.session import LaunchStep, Session, SessionState
 
 Outcomes = Mapping[str, Outcome]
+NOTHING_GONE: Mapping[str, Collection[str]] = MappingProxyType({})
 
 
 def record(
-    session: Session, outcomes: Outcomes, reports: Reports, now: float, could_hold: Collection[str] = ()
+    session: Session,
+    outcomes: Outcomes,
+    reports: Reports,
+    now: float,
+    could_hold: Collection[str] = (),
+    gone: Mapping[str, Collection[str]] = NOTHING_GONE,
 ) -> Event | None:
     """Return the session's next change, once every agent has answered.
 
     `outcomes` are the answers to the session's present step; a LOST agent is not waited for when a session ends.
-    `could_hold` are the agents that could hold the session now.
+    `could_hold` are the agents that could hold the session now. `gone` are those that lack an image, by image: none
+    lacked one when the launch began.
     """
     if session.state is SessionState.PREPARING and session.step is not LaunchStep.PULLING:
-        return _launched(session, outcomes, reports, now, could_hold)
+        return _launched(session, outcomes, reports, now, could_hold, gone)
     if session.state is SessionState.TERMINATING and all(o.outcome == "stopped" for o in outcomes.values()):
         return ended(session, _last_facts(outcomes), now)
     return None
 
 
 def _launched(
-    session: Session, outcomes: Outcomes, reports: Reports, now: float, could_hold: Collection[str]
+    session: Session,
+    outcomes: Outcomes,
+    reports: Reports,
+    now: float,
+    could_hold: Collection[str],
+    gone: Mapping[str, Collection[str]],
 ) -> Event | None:
     failures = {agent_id: outcome for agent_id, outcome in outcomes.items() if outcome.outcome == "failed"}
     if failures:
-        return _failed(session, failures, reports, now, could_hold)
+        return _failed(session, failures, reports, now, could_hold, gone)
     seen = seen_kernels(session, reports)
     if all(outcome.outcome == "released" for outcome in outcomes.values()):
         if rebooted := rebooted_agents(session, reports):
@@ -54,7 +68,14 @@ def _launched(
     return all_started(session, changed_facts(session.kernels, seen), now) if is_starting else None
 
 
-def _failed(session: Session, failures: Outcomes, reports: Reports, now: float, could_hold: Collection[str]) -> Event:
+def _failed(
+    session: Session,
+    failures: Outcomes,
+    reports: Reports,
+    now: float,
+    could_hold: Collection[str],
+    gone: Mapping[str, Collection[str]],
+) -> Event:
     """Return the end of a launch that failed on some agents.
 
     An agent that fails to start its kernels has begun none of their commands. One that fails to release them may have
@@ -69,6 +90,8 @@ def _failed(session: Session, failures: Outcomes, reports: Reports, now: float, 
         return fail_begun(session, f"agent {min(rebooted)} was rebooted" if rebooted else error, now)
     if not any(outcome.reached for outcome in failures.values()):
         return back_to_the_queue(session, f"agent {agent_id} stopped answering before the launch", now)
+    if failures.keys() <= {agent_id for agent_ids in gone.values() for agent_id in agent_ids}:
+        return image_gone(session, gone, now)
     permanent = any(outcome.permanent for outcome in failures.values())
     return launch_failed(session, error, now, permanent=permanent, failed_on=failures, could_hold=could_hold)
 

@@ -3,7 +3,7 @@
 Both are forgotten when the queue's worker ends, since a pull may be repeated.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.core.agents.agent import Agent
@@ -81,6 +81,11 @@ class Pulls:
         by_id = {agent.id: agent for agent in agents}
         shown = {key for key in self.done if key[0] in by_id and _holds(by_id[key[0]], key[1])}
         return replace(self, done=self.done - shown) if shown else self
+
+    def without_unshown(self, agent_ids: Collection[str]) -> "Pulls":
+        """Return these without what no report of the agents has shown: launches failed there, so it may be gone."""
+        done = frozenset(key for key in self.done if key[0] not in agent_ids)
+        return replace(self, done=done) if done != self.done else self
 
 
 def _holds(agent: Agent, image: str) -> bool:

@@ -184,6 +184,17 @@ def back_to_the_queue(session: Session, reason: str, now: float) -> Event:
     return transition(session, _S.PENDING, reason, now, **_NOT_PLACED, kernels=kernels)
 
 
+def image_gone(session: Session, gone: Mapping[str, Iterable[str]], now: float) -> Event:
+    """Return → PENDING for a launch before which images were removed from agents; `gone` holds them by image.
+
+    They are pulled when the session is placed there again, a moment later. It is no failed launch, since neither the
+    session nor an agent is to blame.
+    """
+    images = "; ".join(f"{image} on {', '.join(sorted(agents))}" for image, agents in sorted(gone.items()))
+    event = back_to_the_queue(session, f"removed before the launch: {images}", now)
+    return replace(event, session={**event.session, "retry_at": now + RETRY_DELAY_S})
+
+
 def pull(session: Session, missing: Mapping[str, Iterable[str]], now: float) -> Event:
     """Return SCHEDULED → PREPARING while images come; `missing` holds, by image, the agents that lack it."""
     images = "; ".join(f"{image} on {', '.join(sorted(agents))}" for image, agents in sorted(missing.items()))

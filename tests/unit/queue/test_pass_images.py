@@ -32,6 +32,21 @@ def test_an_image_that_the_agents_have_is_not_pulled(node, image):
     assert (node.state(session), node.gateway.pulled) == (S.RUNNING, [])
 
 
+def test_images_that_were_removed_from_every_agent_are_pulled_again(node, agents):
+    """As `docker system prune -a` removes them, before any report shows it. No session and no agent is to blame."""
+    node.run()
+    for agent in agents:
+        agent.hardware = {**agent.hardware, "images": []}
+    sessions = [node.submit(cpu=1) for _ in range(4)]
+    for _ in range(4):
+        node.run(observe=False)
+        node.now += 10
+    assert [node.state(session) for session in sessions] == [S.RUNNING] * 4
+    assert {node.session(session).attempts for session in sessions} == {0}
+    assert not any(agent.is_suspect for agent in node.store.agents())
+    assert any(reason.startswith("removed before the launch: busybox on a1") for reason in reasons(node, sessions[0]))
+
+
 def test_a_gangs_images_are_pulled_wherever_they_are_missing(node):
     roles = [{"name": "ps", "image": "debian:13", "replicas": 1}]
     session = node.submit(image=IMAGE, roles=roles, cluster_size=4, cluster_mode="multi-node")
