@@ -22,6 +22,7 @@ class Container:
     kernel_id: str
     kernel_name: str
     generation: int
+    image: str
     network: str
     cpu_milli: int
     mem_bytes: int

@@ -14,9 +14,12 @@ from tests.simulation.containers import ModuleFailedError
 from tests.simulation.daemon import KilledError
 from tests.simulation.hosts import Host
 from tests.simulation.promises import BrokenPromiseError
-from tests.simulation.schedules import OWNERS, RESERVE, SUBMIT, USERS, Deed
+from tests.simulation.schedules import BACK_UP, OWNERS, RESERVE, RESTORE, SUBMIT, USERS, Deed
+from tests.simulation.store import backup, restore
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from tests.simulation.world import World
 
 _S = SessionState
@@ -30,6 +33,7 @@ class Deeds:
         self.numbers: dict[str, Session] = {}
         self.submissions: dict[str, Deed] = {}
         self._world = world
+        self._backup: sqlite3.Connection | None = None
         self._are_over = False
 
     def everybody_ends(self) -> None:
@@ -45,10 +49,10 @@ class Deeds:
 
     def do(self, deed: Deed) -> None:
         """Do it now; what users do, once the database answers."""
-        if deed.kind in {SUBMIT, RESERVE, *USERS}:
+        if deed.kind in {SUBMIT, RESERVE, BACK_UP, RESTORE, *USERS}:
             if self._are_over:
                 return
-            if self._world.database_is_away:
+            if self._world.database_is_away or (deed.kind == RESTORE and self._world.is_paused):
                 self._world.timeline.after(_USERS_RETRY_AFTER_S, partial(self.do, deed))
                 return
         self._world.struck[deed.kind] += 1
@@ -144,6 +148,23 @@ class Deeds:
         self._world.promises.reserved(reservation, now)
         self._world.wake()
 
+    def _back_up(self, _deed: Deed) -> None:
+        self._backup = backup()
+
+    def _restore(self, deed: Deed) -> None:
+        """Restore the backup as `muster restore` does, while nothing works the queue."""
+        if self._backup is None:
+            return
+        if self._world.daemon is not None:
+            self._world.daemon.is_doomed = True
+        restore(self._backup)
+        self._world.opens_its_store()
+        forgotten = self._world.promises.restored(self._world.users, self._world.hosts)
+        self.numbers = {number: known for number, known in self.numbers.items() if known.id not in forgotten}
+        if deed["hold"]:
+            for number in self.numbers:
+                self._hold(Deed(0.0, "hold", number))
+
     # Faults of hosts
 
     def _lasts(self, deed: Deed, end: Callable[[], None]) -> None:
@@ -183,6 +204,39 @@ class Deeds:
         self._reboot(deed)
         self._world.hosts[deed.target].is_emptied()
 
+    def _prune(self, deed: Deed) -> None:
+        host = self._world.hosts[deed.target]
+        if not host.is_up or not host.engine_runs:
+            return
+        for container in host.containers.values():
+            if container.state != "running":
+                self._world.promises.truths[container.session_id].harms.add("vanished")
+        host.is_pruned(all_images=deed["all_images"])
+
+    def _state_lost(self, deed: Deed) -> None:
+        self._world.hosts[deed.target].loses_its_state()
+
+    def _leave(self, deed: Deed) -> None:
+        """Take a host out of the inventory for a time. What it has goes on."""
+
+        def back(host: Host) -> None:
+            host.is_in_inventory = True
+
+        self._trouble(deed, back).is_in_inventory = False
+
+    def _shrink(self, deed: Deed) -> None:
+        """Take half of a host's cores away for a time, or a GPU that fell off its bus."""
+        host = self._world.hosts[deed.target]
+        names = ("cpu_count",) if deed["part"] == "cpu" else ("gpus", "gpu_health")
+        whole = {name: host.hardware[name] for name in names}
+
+        def mended() -> None:
+            host.hardware.update(whole)
+
+        self._lasts(deed, mended)
+        host.has_shrunk = True
+        host.hardware.update({n: all_ // 2 if isinstance(all_, int) else all_[:-1] for n, all_ in whole.items()})
+
     def _cut(self, deed: Deed) -> None:
         def mended(host: Host) -> None:
             host.is_cut = False
@@ -213,7 +267,6 @@ class Deeds:
 
         self._lasts(deed, mended)
         host.clock_wrong_by_s = deed["by_s"]
-        self._world.promises.clock_jumped = True
 
     def _disk_full(self, deed: Deed) -> None:
         def mended(host: Host) -> None:

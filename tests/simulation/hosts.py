@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from muster.contract.manifest import Manifest
+from muster.core.images.names import familiar
 from tests.simulation.containers import Container, ModuleFailedError, Network
 from tests.simulation.modules import Modules, Steps
 from tests.simulation.timeline import Chance, Timeline
@@ -52,9 +53,10 @@ class Action:
 class Host:
     """A host. `keys` say by session and kernel name which generation was released; a reboot loses them.
 
-    `was_emptied` says that it has accepted no manifest since it lost its disk. `dies_removing` is how often a
-    module is still to die between removing containers and removing their files. `troubles` counts what keeps it
-    from being in order at present, `well_since` is when that last ended.
+    `was_emptied` says that it has accepted no manifest since it lost its disk, `has_shrunk` that it ever had less than
+    at first. `pulled` are the images that were ever pulled here. `dies_removing` is how often a module is still to die
+    between removing containers and removing their files. `troubles` counts what keeps it from being in order at
+    present, `well_since` is when that last ended.
     """
 
     id: str
@@ -67,12 +69,15 @@ class Host:
     peers: Callable[[], Sequence["Host"]]
     is_up: bool = True
     is_cut: bool = False
+    is_in_inventory: bool = True
     engine_runs: bool = True
     disk_is_full: bool = False
     launches_fail: bool = False
     stops_fail: bool = False
     removals_fail: str = ""
     was_emptied: bool = False
+    has_shrunk: bool = False
+    pulled: set[str] = field(default_factory=set)
     dies_removing: int = 0
     hangs_until: float = 0.0
     clock_wrong_by_s: float = 0.0
@@ -184,6 +189,31 @@ class Host:
         self.containers.clear()
         self.networks.clear()
         self.hardware["images"] = self._first_images
+
+    def loses_its_state(self) -> None:
+        """Forget what it had accepted, and last words that nobody has fetched. Containers go on."""
+        self.generation = None
+        self.spool.clear()
+
+    def is_pruned(self, *, all_images: bool) -> None:
+        """Do as `docker system prune` does: remove what does not run, unused networks, and perhaps unused images."""
+        for container in list(self.containers.values()):
+            if container.state != "running":
+                self.container_vanishes(container)
+        used = {container.network for container in self.containers.values()}
+        self.networks = {name: network for name, network in self.networks.items() if name in used}
+        if self.manages_overlays:
+            used = {c.network for host in self.peers() for c in host.containers.values() if c.state == "running"}
+            for name in self.overlays.keys() - used:
+                del self.overlays[name]
+        if all_images:
+            in_use = {name for c in self.containers.values() for name in (c.image, familiar(c.image))}
+            self.hardware["images"] = [i for i in self.hardware["images"] if in_use & {i["id"], *i["tags"]}]
+
+    def has_image(self, reference: str) -> bool:
+        return any(
+            {reference, familiar(reference)} & {image["id"], *image["tags"]} for image in self.hardware["images"]
+        )
 
     def accepts(self, generation: int) -> None:
         """Accept a manifest. Of earlier launches, nothing told before that they did not come before the loss."""

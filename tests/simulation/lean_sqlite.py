@@ -38,6 +38,16 @@ class LeanConnection:
             raise
         self._driver.execute("COMMIT")
 
+    def copied(self) -> sqlite3.Connection:
+        """Return a copy of the database, as a backup has it."""
+        copy = sqlite3.connect(":memory:")
+        self._driver.backup(copy)
+        return copy
+
+    def replace_by(self, copy: sqlite3.Connection) -> None:
+        """Put a copy in the place of the database."""
+        copy.backup(self._driver)
+
     def execute(self, statement: Any, values: _Values | Sequence[_Values] | None = None) -> "_Result":
         """Carry out a statement, once for each of the values if there are several."""
         rows: Sequence[_Values] = [values] if isinstance(values, Mapping) else values or [{}]

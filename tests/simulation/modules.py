@@ -195,6 +195,14 @@ class Modules:
 
     def _launch(self, launch: Any, failures: Failures) -> Generator[float, None, None]:
         session = launch.session
+        for image in sorted({kernel.spec["image"] for kernel in launch.missing}):
+            if not self._host.has_image(image):
+                # No failure of the launch or of this host, unless it was pulled, and no report has shown it since.
+                if image in self._host.pulled:
+                    self._host.witness.launch_fails(self._host, session.id, permanent=False)
+                failures[session.id] = f"image {image} is not on this agent", False
+                self._undo(session)
+                return
         failure = self._obstacle(launch)
         if failure is None:
             failure = yield from self._started(launch)
@@ -227,6 +235,7 @@ class Modules:
                 kernel.id,
                 kernel.name,
                 int(session.generation),
+                kernel.spec["image"],
                 network,
                 resources["cpu_milli"],
                 resources["mem_bytes"],
@@ -239,6 +248,8 @@ class Modules:
             yield 0.5
         if not self._host.engine_runs:
             return None
+        if network not in self._host.networks and network not in self._host.overlays:
+            return f"network {network} not found", False
         for container in self._of_session(session.id):
             if container.state == "created" and container.generation == int(session.generation):
                 container.state, container.started_at = "running", self._host.timeline.now
@@ -253,6 +264,10 @@ class Modules:
             return f"main1: it cannot be started ({kind})", kind == "permanent"
         if self._host.launches_fail:
             return "main1: the engine of this agent cannot give devices to containers", False
+        there = {gpu["uuid"] for gpu in self._host.hardware["gpus"]}
+        for kernel in launch.missing:
+            if missing := {gpu["uuid"] for gpu in kernel.spec["gpus"]} - there:
+                return f"{kernel.name}: unknown device {min(missing)}", False
         if self._host.disk_is_full and launch.missing:
             return "main1: no space left on device", False
         return None

@@ -1,8 +1,8 @@
 """The promises, checked while a schedule goes on: what was committed is compared with what really happened on hosts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from muster.core.agents.agent import Agent, AgentState
@@ -12,6 +12,7 @@ from muster.core.model.policy import EACH, Limit, SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, SessionState, StoryLine
 from muster.core.usage.kernel import KernelUsage
+from muster.store.store import Store
 from tests.simulation.containers import Container
 from tests.simulation.hosts import Host
 from tests.strategies.capacity import Ledger
@@ -98,6 +99,7 @@ class Promises:
         self.truths: dict[str, Truth] = {}
         self.agents: dict[str, Agent] = {}
         self.stranded: set[tuple[str, int, str]] = set()
+        self.not_in_backup: set[str] = set()
         self.clock_jumped = False
 
     # What is committed
@@ -111,7 +113,7 @@ class Promises:
 
     def committed(self, events: Iterable[Event]) -> None:
         """Take in what one transaction changed."""
-        placed = False
+        placed_on: set[str] = set()
         for event in events:
             before = self.sessions.get(event.session_id)
             if before is None:
@@ -125,15 +127,40 @@ class Promises:
             if after.generation != before.generation:
                 self.truths[after.id].gangs[after.generation] = {kernel.name for kernel in after.kernels}
             self._makes_room_rightly(before, event)
-            placed = placed or event.to_state is _S.SCHEDULED
+            if event.to_state is _S.SCHEDULED:
+                placed_on |= set(after.agents)
             # A restarted one keeps its place.
             if (before.state, after.state) == (_S.PENDING, _S.SCHEDULED):
                 self._is_open_to(after, event.at)
             if after.state in {_S.TERMINATED, _S.ERROR} or (after.state is _S.TERMINATING and after.result):
                 self._has_a_true_cause(before, after)
-        if placed:
-            self._gives_no_slot_twice()
+        if placed_on:
+            self._gives_no_slot_twice(placed_on)
             self._is_within_limits()
+
+    def restored(self, store: Store, hosts: Mapping[str, Host]) -> set[str]:
+        """Take in that the database is an older one by now. Return the sessions that it does not know.
+
+        What was PENDING then, or was being launched, may begin again, and what has ended since has vanished.
+        """
+        stored = store.get([session_id for session_id in self.sessions if session_id not in self.not_in_backup])
+        forgotten = self.sessions.keys() - stored.keys() - self.not_in_backup
+        self.not_in_backup |= forgotten
+        for session_id in forgotten:
+            self.sessions[session_id] = replace(self.sessions[session_id], state=_S.TERMINATED)
+        for session in stored.values():
+            self.sessions[session.id] = session
+            self.truths[session.id].harms.add("restored")
+            self.truths[session.id].restarts += session.state in {_S.PENDING, _S.SCHEDULED, _S.PREPARING}
+        for host in hosts.values():
+            for container in host.containers.values():
+                session = self.sessions[container.session_id]
+                if session.generation != container.generation or host.id not in session.agents:
+                    self.stranded.add((container.session_id, container.generation, host.id))
+        self.agents = {agent.id: agent for agent in store.agents()}
+        there = {reservation.name for reservation in store.reservations.all()}
+        self._reservations = [one for one in self._reservations if one[0].name in there]
+        return forgotten
 
     def agents_are(self, agents: Iterable[Agent], hosts: Mapping[str, Host]) -> None:
         """Take in what the control node holds of agents."""
@@ -153,8 +180,9 @@ class Promises:
     def _is(self, agent_id: str, state: AgentState) -> bool:
         return agent_id in self.agents and self.agents[agent_id].state is state
 
-    def _gives_no_slot_twice(self) -> None:
-        ledger = Ledger.of(self.agents.values())
+    def _gives_no_slot_twice(self, agents: Collection[str]) -> None:
+        """Check the agents that sessions were just placed on: others may have shrunk below what runs there."""
+        ledger = Ledger.of(agent for agent in self.agents.values() if agent.id in agents)
         for session in self.sessions.values():
             if session.state in PLACED and not session.holds_nothing:
                 least, most = session.spec.sizes
@@ -286,7 +314,7 @@ class Promises:
         self._of(container).started.append((host, container))
         running = host.running()
         cpus = sum(other.cpu_milli for other in running)
-        if cpus > host.hardware["cpu_count"] * 1000:
+        if cpus > host.hardware["cpu_count"] * 1000 and not host.has_shrunk:
             names = ", ".join(f"{self.sessions[c.session_id].name}/{c.kernel_name}" for c in running)
             raise BrokenPromiseError("slots", f"{host.id} runs more than it has: {names}")
         # One that has ended is on its network in name only: docs/adr/0019.
@@ -415,6 +443,9 @@ class Promises:
         """
         session, truth = self.sessions[session_id], self.truths[session_id]
         names = {kernel.id: kernel.name for kernel in session.possible_kernels}
+        if "restored" in truth.harms:
+            # Its agents may tell of a launch that the database does not know any more.
+            return
         for use in recorded:
             name = names[use.kernel_id]
             really = truth.used_s(name, use.generation)

@@ -61,6 +61,16 @@ OWNERS = ("ada", "bob")
 REMOVALS_FAIL = "removals fail"
 MODULE_DIES_REMOVING = "module dies removing"
 REINSTALL = "reinstall"
+PRUNE = "prune"
+STATE_LOST = "state lost"
+LEAVE = "leave"
+BACK_UP = "back up"
+RESTORE = "restore"
+SHRINK = "shrink"
+# What befalls few schedules, each by a chance of its own.
+RARE = frozenset(
+    {RESERVE, REMOVALS_FAIL, MODULE_DIES_REMOVING, REINSTALL, PRUNE, STATE_LOST, LEAVE, BACK_UP, RESTORE, SHRINK}
+)
 # Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
 # Each kind of fault with its weight.
@@ -160,6 +170,9 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     deeds += _resisting(random.Random(f"{seed} removals"), hosts)
     deeds += _dying(random.Random(f"{seed} dying"), hosts)
     deeds += _reinstalled(random.Random(f"{seed} reinstalled"), hosts)
+    deeds += _by_administrators(random.Random(f"{seed} administrators"), hosts)
+    deeds += _restored(random.Random(f"{seed} restored"))
+    deeds += _shrunk(random.Random(f"{seed} shrunk"), hosts)
     return tuple(sorted(deeds, key=lambda deed: (deed.at, str(deed))))
 
 
@@ -250,6 +263,37 @@ def _reinstalled(chance: random.Random, hosts: list[str]) -> list[Deed]:
     if chance.random() > 0.1:
         return []
     return [Deed(_time(chance), REINSTALL, chance.choice(hosts), (("for_s", round(chance.uniform(1, 60), 2)),))]
+
+
+def _by_administrators(chance: random.Random, hosts: list[str]) -> list[Deed]:
+    """Return what administrators do to hosts without regard to sessions; mostly nothing."""
+    deeds = []
+    for _ in range(chance.choice((0, 0, 0, 0, 0, 1, 1, 2))):
+        kind = chance.choice((PRUNE, PRUNE, STATE_LOST, LEAVE, LEAVE))
+        values: tuple[tuple[str, Any], ...] = ()
+        if kind == PRUNE:
+            values = (("all_images", chance.random() < 0.5),)
+        elif kind == LEAVE:
+            values = (("for_s", round(chance.choice((chance.uniform(1, 45), chance.uniform(45, 190))), 2)),)
+        deeds.append(Deed(_time(chance), kind, chance.choice(hosts), values))
+    return deeds
+
+
+def _restored(chance: random.Random) -> list[Deed]:
+    """Return that a backup is taken, and put in the database's place later; mostly nothing."""
+    if chance.random() > 0.1:
+        return []
+    taken_at = _time(chance)
+    restored_at = round(min(taken_at + chance.choice((10.0, 90.0)) * chance.random(), USERS_AND_FAULTS_END_S - 1), 3)
+    return [Deed(taken_at, BACK_UP), Deed(restored_at, RESTORE, values=(("hold", chance.random() < 0.7),))]
+
+
+def _shrunk(chance: random.Random, hosts: list[str]) -> list[Deed]:
+    """Return that a host has less for a time, while what runs there goes on; mostly nothing."""
+    if chance.random() > 0.1:
+        return []
+    values = (("part", chance.choice(("cpu", "gpu"))), ("for_s", round(chance.uniform(5, 150), 2)))
+    return [Deed(_time(chance), SHRINK, chance.choice(hosts), values)]
 
 
 def _used(chance: random.Random, submission: Deed) -> Deed:

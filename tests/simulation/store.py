@@ -1,5 +1,6 @@
 """The real store on SQLite in memory, which schedules share one after the other; what it commits, the checker sees."""
 
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -60,6 +61,17 @@ def _opened(_url: str) -> sa.Engine:
 @cache
 def _connection() -> LeanConnection:
     return LeanConnection(_engine())
+
+
+def backup() -> sqlite3.Connection:
+    """Return a copy of the database."""
+    return _connection().copied()
+
+
+def restore(copy: sqlite3.Connection) -> None:
+    """Put a copy in the place of the database. Stores that are open must not be used any more."""
+    _connection().replace_by(copy)
+    WRITES.count += 1
 
 
 @contextmanager

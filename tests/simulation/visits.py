@@ -1,7 +1,7 @@
 """The control node's Ansible in virtual time: answers come when hosts have given them, unless a fault is in the way."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -73,11 +73,11 @@ class SimulatedAnsible:
     # What the queue's worker calls
 
     def observe(self, agent_ids: Collection[str], on_answer: AnswerHandler, without: Collection[str] = ()) -> None:
-        chosen = set(agent_ids) & self._hosts.keys() if agent_ids else self._hosts.keys() - set(without)
-        self._visit(Visit(on_answer, None, set(chosen), is_everywhere=not agent_ids))
+        chosen = set(agent_ids) if agent_ids else self._hosts.keys() - set(without)
+        self._visit(Visit(on_answer, None, self._named(chosen), is_everywhere=not agent_ids))
 
     def converge(self, manifests: Mapping[str, Manifest], on_answer: AnswerHandler) -> None:
-        self._visit(Visit(on_answer, manifests, set(manifests)))
+        self._visit(Visit(on_answer, manifests, self._named(manifests)))
 
     def pull(self, agent: Agent, reference: str, progressed: Callable[[int, int], None]) -> None:
         self._begun = Pull(self._hosts[agent.id], reference, progressed)
@@ -113,9 +113,15 @@ class SimulatedAnsible:
 
     # How it goes on
 
+    def _named(self, agent_ids: Iterable[str]) -> set[str]:
+        """Return those of the agents that the inventory names."""
+        return {agent_id for agent_id in agent_ids if agent_id in self._hosts and self._hosts[agent_id].is_in_inventory}
+
     def _visit(self, visit: Visit) -> None:
         if self._fails():
             raise AnsibleFailedError("the inventory cannot be read")
+        if not visit.waiting:
+            raise AnsibleFailedError("--limit leaves us with no hosts to target")
         self._begun = visit
 
     def _reach(self, visit: Visit, host: Host, send: Send) -> None:
@@ -193,6 +199,7 @@ class SimulatedAnsible:
             error = ImageError("the agent does not answer", permanent=False)
         else:
             image = {"id": f"sha256:{pull.image}", "tags": [familiar(pull.image)], "size_bytes": 1}
+            pull.host.pulled.add(pull.image)
             pull.host.hardware["images"] = [*pull.host.hardware["images"], image]
         if error is not None:
             self._pull_fails(pull.host, pull.image, permanent=error.permanent)

@@ -254,12 +254,16 @@ class World:
 
     def run(self) -> None:
         """Run until a promise is broken, or raise _OverError."""
-        self.users = WatchedStore(self.committed, self.observed, self.forgotten)
+        self.opens_its_store()
         for deed in self._schedule.deeds:
             self.timeline.after(deed.at, partial(self.deeds.do, deed))
         self.timeline.after(USERS_AND_FAULTS_END_S, self._heal)
         while True:
             self._live_and_die()
+
+    def opens_its_store(self) -> None:
+        """Open the store anew by which users act."""
+        self.users = WatchedStore(self.committed, self.observed, self.forgotten)
 
     def _live_and_die(self) -> None:
         """Let a daemon live until it is killed, and time pass until there may be another."""
@@ -371,7 +375,7 @@ class World:
 
     def _agrees_with_the_store(self) -> None:
         """Compare what the store holds with what it said that it committed."""
-        ids = list(self.promises.sessions)
+        ids = [session_id for session_id in self.promises.sessions if session_id not in self.promises.not_in_backup]
         stored = self.users.get(ids)
         for session_id in ids:
             known = self.promises.sessions[session_id]

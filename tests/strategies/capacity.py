@@ -32,6 +32,8 @@ class Ledger:
         self.cpu[agent_id] -= kernel.slots.cpu
         self.mem[agent_id] -= kernel.slots.mem
         for share in kernel.allocation.gpus:
+            # One of which nothing is known has nothing free.
+            self.gpus[agent_id].setdefault(share.uuid, 0)
             self.gpus[agent_id][share.uuid] -= share.amount
 
     @property
