@@ -241,6 +241,11 @@ class Modules:
                 resources["mem_bytes"],
                 kernel.spec["gpus"],
             )
+        return (yield from self._up(session))
+
+    def _up(self, session: Any) -> Generator[float, None, tuple[str, bool] | None]:
+        """Start the containers once their network is there; return why that failed, if it did."""
+        network = session.network["name"]
         give_up_at = self._host.timeline.now + _OVERLAY_PATIENCE_S
         while session.network["driver"] == "overlay" and network not in self._host.overlays:
             if self._host.timeline.now > give_up_at:
