@@ -203,6 +203,7 @@ class Deeds:
     def _reinstall(self, deed: Deed) -> None:
         self._reboot(deed)
         self._world.hosts[deed.target].is_emptied()
+        self._world.promises.forgetful.add(deed.target)
 
     def _prune(self, deed: Deed) -> None:
         host = self._world.hosts[deed.target]
@@ -215,6 +216,7 @@ class Deeds:
 
     def _state_lost(self, deed: Deed) -> None:
         self._world.hosts[deed.target].loses_its_state()
+        self._world.promises.forgetful.add(deed.target)
 
     def _leave(self, deed: Deed) -> None:
         """Take a host out of the inventory for a time. What it has goes on."""

@@ -100,6 +100,7 @@ class Promises:
         self.agents: dict[str, Agent] = {}
         self.stranded: set[tuple[str, int, str]] = set()
         self.not_in_backup: set[str] = set()
+        self.forgetful: set[str] = set()
         self.clock_jumped = False
 
     # What is committed
@@ -278,6 +279,9 @@ class Promises:
         if session.spec.time_limit and self.clock_jumped:
             return
         if session.reason.startswith("preempted by ") and not session.spec.requeue:
+            return
+        if "rebooted during the launch" in session.reason and self.forgetful & set(session.agents):
+            # Nobody can tell whether the launch had come to a host that has forgotten what did.
             return
         if not truth.harms:
             raise BrokenPromiseError("untrue result", f"{story}: nothing of it failed")
