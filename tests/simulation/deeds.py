@@ -304,6 +304,19 @@ class Deeds:
         self._lasts(deed, partial(mended, self._world.hosts[deed.target]))
         self._world.hosts[deed.target].pulls_fail = "transient"
 
+    def _pulls_refused(self, deed: Deed) -> None:
+        self._pulls_fail(deed)
+        self._world.hosts[deed.target].pulls_fail = "permanent"
+
+    def _pulls_slow(self, deed: Deed) -> None:
+        host = self._world.hosts[deed.target]
+
+        def mended() -> None:
+            host.pulls_take_s = 0.0
+
+        self._lasts(deed, mended)
+        host.pulls_take_s = deed["by_s"]
+
     def _next_launch_fails(self, deed: Deed) -> None:
         self._world.hosts[deed.target].next_launches.append(deed["how"])
 

@@ -84,6 +84,7 @@ class Host:
     next_launches: list[str] = field(default_factory=list)
     answers: deque[tuple[str, float]] = field(default_factory=deque)
     pulls_fail: str = ""
+    pulls_take_s: float = 0.0
     troubles: int = 0
     well_since: float = -1e9
     boots: int = 1

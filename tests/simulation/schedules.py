@@ -67,9 +67,12 @@ LEAVE = "leave"
 BACK_UP = "back up"
 RESTORE = "restore"
 SHRINK = "shrink"
+PULLS_REFUSED = "pulls refused"
+PULLS_SLOW = "pulls slow"
 # What befalls few schedules, each by a chance of its own.
 RARE = frozenset(
     {RESERVE, REMOVALS_FAIL, MODULE_DIES_REMOVING, REINSTALL, PRUNE, STATE_LOST, LEAVE, BACK_UP, RESTORE, SHRINK}
+    | {PULLS_REFUSED, PULLS_SLOW}
 )
 # Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
@@ -173,6 +176,7 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     deeds += _by_administrators(random.Random(f"{seed} administrators"), hosts)
     deeds += _restored(random.Random(f"{seed} restored"))
     deeds += _shrunk(random.Random(f"{seed} shrunk"), hosts)
+    deeds += _pulling(random.Random(f"{seed} pulling"), hosts)
     return tuple(sorted(deeds, key=lambda deed: (deed.at, str(deed))))
 
 
@@ -294,6 +298,16 @@ def _shrunk(chance: random.Random, hosts: list[str]) -> list[Deed]:
         return []
     values = (("part", chance.choice(("cpu", "gpu"))), ("for_s", round(chance.uniform(5, 150), 2)))
     return [Deed(_time(chance), SHRINK, chance.choice(hosts), values)]
+
+
+def _pulling(chance: random.Random, hosts: list[str]) -> list[Deed]:
+    """Return that a host's pulls take long, or are refused as those of no image there is; mostly nothing."""
+    if chance.random() > 0.1:
+        return []
+    values: tuple[tuple[str, Any], ...] = (("for_s", round(chance.uniform(5, 150), 2)),)
+    if (kind := chance.choice((PULLS_REFUSED, PULLS_SLOW))) == PULLS_SLOW:
+        values = (*values, ("by_s", round(chance.uniform(10, 120), 2)))
+    return [Deed(round(chance.uniform(0.5, 40.0), 3), kind, chance.choice(hosts), values)]
 
 
 def _used(chance: random.Random, submission: Deed) -> Deed:

@@ -100,7 +100,8 @@ class SimulatedAnsible:
                     self._timeline.after(0.5, lambda: send(over))
             case Pull():
                 self._timeline.after(0.1, lambda: begun.progressed(1, 2))
-                self._timeline.after(self._chance.seconds(0.5, 8), partial(self._end_pull, begun, over, send))
+                takes_s = begun.host.pulls_take_s + self._chance.seconds(0.5, 8)
+                self._timeline.after(takes_s, partial(self._end_pull, begun, over, send))
 
     def cut_short(self, *, actions_go_on: bool) -> None:
         """End with the process. What agents have begun may go on, but its answer is lost."""
