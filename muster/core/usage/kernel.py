@@ -63,8 +63,8 @@ def next_usage(before: KernelUsage, sample: UseSample, now: float, *, is_last: b
     elapsed = sample.at - before.at
     counted = _with_counters(before, sample)
     was_set = elapsed < 0 or elapsed > max(0.0, now - before.seen_at) + _MOST_UNDER_WAY_S
-    if was_set and not is_last:
-        return replace(counted, at=sample.at)
+    if was_set:
+        return replace(counted, at=sample.at, seen_at=max(before.seen_at, now) if is_last else before.seen_at)
     if elapsed < _LEAST_ELAPSED_S and not is_last:
         return before
     use = replace(counted, at=max(before.at, sample.at), seen_at=max(before.seen_at, now))

@@ -178,6 +178,13 @@ def test_idle_time_and_gpu_time_go_on_after_an_agents_clock_is_set(by):
     assert use.gpu_seconds == pytest.approx(0.04 * 270)
 
 
+@pytest.mark.parametrize("by", [-3600, 3600])
+def test_last_words_by_a_clock_that_was_set_add_no_gpu_time(by):
+    use = first_usage("k", 1, "s", NOW, sample(NOW, cpu=1.0, gpu_percent=90.0), NOW)
+    last = next_usage(use, sample(NOW + 30 + by, cpu=5.0, gpu_percent=90.0), NOW + 30, is_last=True)
+    assert (last.cpu_seconds, last.gpu_seconds, last.seen_at) == (5.0, None, NOW + 30)
+
+
 def test_gpu_time_goes_on_after_the_control_nodes_clock_is_set_back():
     use = first_usage("k", 1, "s", NOW, sample(NOW, gpu_percent=0.0), NOW)
     later = next_usage(use, sample(NOW + 30, gpu_percent=50.0), NOW - 3570)
