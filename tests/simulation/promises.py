@@ -142,7 +142,7 @@ class Promises:
     def restored(self, store: Store, hosts: Mapping[str, Host]) -> set[str]:
         """Take in that the database is an older one by now. Return the sessions that it does not know.
 
-        What was PENDING then, or was being launched, may begin again, and what has ended since has vanished.
+        What was PENDING then, or being launched or restarted, may begin again, and what has ended since has vanished.
         """
         stored = store.get([session_id for session_id in self.sessions if session_id not in self.not_in_backup])
         forgotten = self.sessions.keys() - stored.keys() - self.not_in_backup
@@ -152,7 +152,9 @@ class Promises:
         for session in stored.values():
             self.sessions[session.id] = session
             self.truths[session.id].harms.add("restored")
-            self.truths[session.id].restarts += session.state in {_S.PENDING, _S.SCHEDULED, _S.PREPARING}
+            restarts = session.state is _S.TERMINATING and not session.ends_for_good
+            begins = session.state in {_S.PENDING, _S.SCHEDULED, _S.PREPARING} or restarts
+            self.truths[session.id].restarts += begins
         for host in hosts.values():
             for container in host.containers.values():
                 session = self.sessions[container.session_id]
