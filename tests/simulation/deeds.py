@@ -261,14 +261,14 @@ class Deeds:
         host = self._trouble(deed, lambda _host: None)
         host.hangs_until = self._world.timeline.now + deed["for_s"]
 
-    def _host_clock_wrong(self, deed: Deed) -> None:
+    def _is_so_for_a_time(self, deed: Deed, name: str, value: object) -> None:
+        """Give an attribute of a host another value, for as long as the deed lasts."""
         host = self._world.hosts[deed.target]
+        self._lasts(deed, partial(setattr, host, name, type(value)()))
+        setattr(host, name, value)
 
-        def mended() -> None:
-            host.clock_wrong_by_s = 0.0
-
-        self._lasts(deed, mended)
-        host.clock_wrong_by_s = deed["by_s"]
+    def _host_clock_wrong(self, deed: Deed) -> None:
+        self._is_so_for_a_time(deed, "clock_wrong_by_s", float(deed["by_s"]))
 
     def _disk_full(self, deed: Deed) -> None:
         def mended(host: Host) -> None:
@@ -277,45 +277,22 @@ class Deeds:
         self._trouble(deed, mended).disk_is_full = True
 
     def _launches_fail(self, deed: Deed) -> None:
-        def mended(host: Host) -> None:
-            host.launches_fail = False
-
-        self._lasts(deed, partial(mended, self._world.hosts[deed.target]))
-        self._world.hosts[deed.target].launches_fail = True
+        self._is_so_for_a_time(deed, "launches_fail", value=True)
 
     def _stops_fail(self, deed: Deed) -> None:
-        def mended(host: Host) -> None:
-            host.stops_fail = False
-
-        self._lasts(deed, partial(mended, self._world.hosts[deed.target]))
-        self._world.hosts[deed.target].stops_fail = True
+        self._is_so_for_a_time(deed, "stops_fail", value=True)
 
     def _removals_fail(self, deed: Deed) -> None:
-        def mended(host: Host) -> None:
-            host.removals_fail = ""
-
-        self._lasts(deed, partial(mended, self._world.hosts[deed.target]))
-        self._world.hosts[deed.target].removals_fail = deed["of"]
+        self._is_so_for_a_time(deed, "removals_fail", deed["of"])
 
     def _pulls_fail(self, deed: Deed) -> None:
-        def mended(host: Host) -> None:
-            host.pulls_fail = ""
-
-        self._lasts(deed, partial(mended, self._world.hosts[deed.target]))
-        self._world.hosts[deed.target].pulls_fail = "transient"
+        self._is_so_for_a_time(deed, "pulls_fail", "transient")
 
     def _pulls_refused(self, deed: Deed) -> None:
-        self._pulls_fail(deed)
-        self._world.hosts[deed.target].pulls_fail = "permanent"
+        self._is_so_for_a_time(deed, "pulls_fail", "permanent")
 
     def _pulls_slow(self, deed: Deed) -> None:
-        host = self._world.hosts[deed.target]
-
-        def mended() -> None:
-            host.pulls_take_s = 0.0
-
-        self._lasts(deed, mended)
-        host.pulls_take_s = deed["by_s"]
+        self._is_so_for_a_time(deed, "pulls_take_s", float(deed["by_s"]))
 
     def _next_launch_fails(self, deed: Deed) -> None:
         self._world.hosts[deed.target].next_launches.append(deed["how"])
