@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from muster.core.images.names import familiar
 from muster.core.values.errors import ImageError
+from tests.simulated.hosts import holds_image
 
 
 class Failing(StrEnum):
@@ -197,7 +197,8 @@ class SimulatedAgent:
             failing = self.next_launches.pop(0)
             self._forget(session["id"])
             return {"outcome": "failed", "error": f"it fails ({failing})", "permanent": failing is Failing.PERMANENT}
-        if lacking := {kernel["image"] for kernel in session["kernels"] if not self._has_image(kernel["image"])}:
+        images = {kernel["image"] for kernel in session["kernels"]} if self.lists_what_it_pulled else set()
+        if lacking := {image for image in images if not holds_image(self.hardware, image)}:
             self._forget(session["id"])
             return {"outcome": "failed", "error": f"image {min(lacking)} is not on this agent"}
         if session["network"]["driver"] == "bridge":
@@ -219,10 +220,6 @@ class SimulatedAgent:
                 )
                 self.was_made(self.containers[kernel["id"]])
         return self._released(session) if session["release"] else {"outcome": "started"}
-
-    def _has_image(self, reference: str) -> bool:
-        held = {name for image in self.hardware["images"] for name in (image["id"], *image["tags"])}
-        return bool(held & {reference, familiar(reference)}) or not self.lists_what_it_pulled
 
     def _release(self, session: Mapping[str, Any]) -> dict[str, Any]:
         if self.releases_fail:

@@ -1,8 +1,10 @@
 """Hosts as agents report them: made of a few facts, with nothing running on them."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from muster.core.images.names import familiar
 
 IMAGES = ("busybox:latest", "debian:12", "muster/default:latest", "registry.example:5000/team/image:1")
 
@@ -88,6 +90,12 @@ def report_of(
         "leftovers": None,
         "directories": None,
     }
+
+
+def holds_image(hardware: Mapping[str, Any], reference: str) -> bool:
+    """Return whether a host with these facts holds the image, by its id or one of its tags."""
+    held = {name for image in hardware["images"] for name in (image["id"], *image["tags"])}
+    return bool(held & {reference, familiar(reference)})
 
 
 def healthy_gpu(hostname: str, index: int) -> dict[str, Any]:

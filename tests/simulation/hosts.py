@@ -211,11 +211,6 @@ class Host:
             in_use = {name for c in self.containers.values() for name in (c.image, familiar(c.image))}
             self.hardware["images"] = [i for i in self.hardware["images"] if in_use & {i["id"], *i["tags"]}]
 
-    def has_image(self, reference: str) -> bool:
-        return any(
-            {reference, familiar(reference)} & {image["id"], *image["tags"]} for image in self.hardware["images"]
-        )
-
     def accepts(self, generation: int) -> None:
         """Accept a manifest. Of earlier launches, nothing told before that they did not come before the loss."""
         if self.was_emptied:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.contract.manifest import Manifest
 from tests.modules.agent_code import agent_manifest, agent_names, agent_plan
+from tests.simulated.hosts import holds_image
 from tests.simulation.containers import Container, ModuleFailedError, Network
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Modules:
     def _launch(self, launch: Any, failures: Failures) -> Generator[float, None, None]:
         session = launch.session
         for image in sorted({kernel.spec["image"] for kernel in launch.missing}):
-            if not self._host.has_image(image):
+            if not holds_image(self._host.hardware, image):
                 # No failure of the launch or of this host, unless it was pulled, and no report has shown it since.
                 if image in self._host.pulled:
                     self._host.witness.launch_fails(self._host, session.id, permanent=False)

@@ -282,15 +282,14 @@ class Promises:
             return
         if session.reason.startswith("preempted by ") and not session.spec.requeue:
             return
+        harms = set(truth.harms)
         if "rebooted during the launch" in session.reason and self.forgetful & set(session.agents):
             # Nobody can tell whether the launch had come to a host that has forgotten what did.
-            return
-        if not truth.harms:
+            harms.add("reboot")
+        if not harms:
             raise BrokenPromiseError("untrue result", f"{story}: nothing of it failed")
-        if session.spec.requeue and truth.harms <= {"lost", "reboot"}:
-            raise BrokenPromiseError(
-                "not requeued", f"{story}: it only lost its host ({', '.join(sorted(truth.harms))})"
-            )
+        if session.spec.requeue and harms <= {"lost", "reboot"}:
+            raise BrokenPromiseError("not requeued", f"{story}: it only lost its host ({', '.join(sorted(harms))})")
 
     def _was_idle(self, session: Session, truth: Truth, story: str) -> None:
         """Check that nothing of it was in use for as long as its timeout says."""

@@ -166,7 +166,7 @@ def test_counters_never_shrink_and_idle_time_is_never_longer_than_what_was_seen(
 
 @pytest.mark.parametrize("by", [-3600, 3600])
 def test_idle_time_and_gpu_time_go_on_after_an_agents_clock_is_set(by):
-    """Nothing was counted once until a clock that was set back had caught up, or an hour for none."""
+    """One that was set back stopped the count until it had caught up; one that was set forward added an hour."""
     kernel = running().main
     use = first_usage(kernel.id, 1, "s", NOW, sample(NOW, gpu_percent=0.0), NOW)
     for seconds in range(30, 301, 30):
