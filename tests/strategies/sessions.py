@@ -98,11 +98,12 @@ def sessions_in_any_state(draw: st.DrawFn, number: int = 1) -> Session:
         )
     if state in FINAL:
         session = replace(session, ended_at=NOW + 60)
+    indexes = spec.array_indexes
     return replace(
         session,
         state=state,
         held_by=draw(st.sampled_from((None, "eve"))),
-        array_id=draw(st.none() | st.just(new_id(number + 1))),
-        array_index=draw(st.none() | st.integers(0, 9999)),
+        array_id=new_id(number + 1) if indexes else None,
+        array_index=draw(st.sampled_from(indexes)) if indexes else None,
         stranded_on=draw(st.sampled_from(((), ("a1",), ("a1", "a2")))),
     )
