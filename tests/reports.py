@@ -22,6 +22,7 @@ def kernel_entry(session: Session, name: str, **facts: Any) -> dict[str, Any]:
         "container_id": f"c-{name}",
         "state": "running",
         "released": True,
+        "public_key": "ssh-ed25519 AAAA",
         "exit_code": None,
         "oom_killed": False,
         "started_at": "2026-01-01T00:00:00Z",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from muster.contract.values import ContractModel, GpuUuid, Id, Item, Milli, Port
+from muster.contract.values import ContractModel, GpuUuid, Id, Item, Milli, Port, PublicKey
 
 # These become parts of paths and of names in the engine.
 Cluster = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
@@ -58,9 +58,14 @@ class AppEntry(ContractModel):
 
 
 class GpuEntry(ContractModel):
-    """A kernel's part of one GPU: a share, or with `mem_bytes` and `compute` None the whole device."""
+    """A kernel's part of one GPU: a share, or with `mem_bytes` and `compute` None the whole device.
+
+    `amount` is the share in thousandths of a unit, of an instance too; None: the session requested a whole GPU. It is
+    only reported.
+    """
 
     uuid: GpuUuid
+    amount: Number | None
     mem_bytes: Number | None
     compute: Milli | None
 
@@ -161,7 +166,8 @@ class NetworkEntry(ContractModel):
 class LaunchedSession(ContractModel):
     """A session to be launched; with `release` its commands begin as soon as all of its kernels here answer.
 
-    `files` are in the key directories of all kernels here, beside each one's own.
+    `files` are in the key directories of all kernels here, beside each one's own. `public_key` is that of all its
+    kernels, and only reported.
     """
 
     id: Id
@@ -169,6 +175,7 @@ class LaunchedSession(ContractModel):
     generation: Number
     desired: Literal["launch"]
     release: bool
+    public_key: PublicKey
     network: NetworkEntry
     folders: All[FolderEntry]
     files: dict[KeyFileName, FileEntry]

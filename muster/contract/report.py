@@ -21,6 +21,7 @@ from muster.contract.values import (
     Milli,
     Moment,
     Port,
+    PublicKey,
     Real,
     Text,
     check_complete,
@@ -147,10 +148,12 @@ class ImageReport(ContractModel):
 class KernelGpuReport(ContractModel):
     """A GPU that a container was made with; `used_bytes` is what its `processes` use there, null where nobody knows.
 
-    `enforced_bytes` is the driver's own limit for the container; null: it has none.
+    `enforced_bytes` is the driver's own limit for the container; null: it has none. `amount` is the share in
+    thousandths of a unit; null: the session requested a whole GPU.
     """
 
     uuid: GpuUuid
+    amount: Amount | None = None
     mem_bytes: Amount | None
     compute: Milli | None
     used_bytes: Amount | None = None
@@ -183,6 +186,7 @@ class KernelReport(ContractModel):
 
     `uncapped` are processes, by their numbers in it, that use a GPU of which it has a share without the libraries that
     cap them. `signals` is the count of the last signal to its command, `signal_receivers` how many programs got that.
+    `public_key` is its session's in this launch; null where an earlier version made the container.
     """
 
     kernel_id: Line
@@ -192,6 +196,7 @@ class KernelReport(ContractModel):
     container_id: Line
     state: ContainerState
     released: bool
+    public_key: PublicKey | None = None
     exit_code: ExitCode | None
     oom_killed: bool
     started_at: Moment | None

@@ -45,6 +45,8 @@ Text = Annotated[str, Field(max_length=65_536), AfterValidator(printable)]
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")]
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 GpuUuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,95}$")]
+# Part of a line of known_hosts.
+PublicKey = Annotated[str, Field(pattern=r"^ssh-ed25519 [A-Za-z0-9+/=]{1,128}( [!-~]{1,128})?$")]
 Amount = Annotated[int, Field(ge=0, le=1 << 60)]
 Real = Annotated[float, Field(ge=0, le=1e15)]
 Port = Annotated[int, Field(ge=1, le=65_535)]

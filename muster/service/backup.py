@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from muster.core.lifecycle.adoption import HELD_BY
 from muster.core.values.errors import BadInputError, MusterError, PassInProgressError
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.scope import SessionScope
@@ -29,7 +30,6 @@ _CONTENTS = "backup.json"
 _DATABASE = "database"
 _KEYS = ("secrets.key", "id_ed25519", "id_ed25519.pub")
 _SERVED = "served.lock"
-_HELD_BY = "muster restore"
 
 
 class _Contents(BaseModel):
@@ -216,13 +216,17 @@ def _replace_key(path: Path, new: Path, aside: Path) -> None:
 
 
 def _taken_over(settings: Settings, *, hold: bool) -> tuple[int, int]:
-    """Bring the tables to this Muster's migration; return how many sessions have not ended, and how many are held."""
+    """Bring the tables to this Muster's migration, and have what runs adopted.
+
+    Return how many sessions have not ended, and how many are held.
+    """
     store = Store(settings.database_url)
     try:
+        store.queue.note_restore(holds=hold)
         now = store.snapshot(time.time())
         free = [session.id for session in now.pending if session.held_by is None]
         if hold and free:
-            SessionCommands(SessionScope(store, settings)).hold(free, _HELD_BY)
+            SessionCommands(SessionScope(store, settings)).hold(free, HELD_BY)
         return len(now.sessions), len(free) if hold else 0
     finally:
         store.close()

@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
 
+from muster.core.lifecycle.adoption import Adoption
 from muster.store.database.connection import reading, writing
 from muster.store.database.counters import increment_counter, value_of
 from muster.store.database.fence import WORKER, writing_as
@@ -11,6 +12,9 @@ from muster.store.database.fence import WORKER, writing_as
 _GENERATION = "generation"
 _REQUESTED = "requested"
 _FINISHED = "finished"
+_RESTORED = "restored"
+_RESTORED_HOLDING = "restored holding"
+_ADOPTED = "adopted"
 
 
 class QueueNumbers:
@@ -38,6 +42,26 @@ class QueueNumbers:
         number that was given out; and where the clock is behind what it was then, the agents do.
         """
         return self._raise(_GENERATION, max(int(now * 1000), accepted + 1), step=1)
+
+    def note_restore(self, *, holds: bool) -> None:
+        """Record that a backup was restored: agents run launches that it does not know.
+
+        `holds`: what may have run since the backup is to be held.
+        """
+        number = self._raise(_RESTORED, 1, step=1)
+        if holds:
+            self._raise(_RESTORED_HOLDING, number, step=0)
+
+    def adoption(self) -> Adoption | None:
+        """Return the adoption of what agents run that is to come after a restore; None where there is none."""
+        restored = self._value(_RESTORED)
+        if restored == self._value(_ADOPTED):
+            return None
+        return Adoption(holds=self._value(_RESTORED_HOLDING) == restored)
+
+    def finish_adoption(self) -> None:
+        """Record that what agents run was adopted."""
+        self._raise(_ADOPTED, self._value(_RESTORED), step=0)
 
     def request_pass(self) -> int:
         """Request a pass and return its number.

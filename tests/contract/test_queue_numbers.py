@@ -34,12 +34,24 @@ def test_a_generation_is_above_what_agents_have_accepted(store):
     assert store.queue.next_generation(NOW) == ahead + 3
 
 
+def test_each_restore_has_what_runs_adopted_once(store):
+    assert store.queue.adoption() is None
+    for holds in (True, False, True):
+        store.queue.note_restore(holds=holds)
+        adoption = store.queue.adoption()
+        assert adoption is not None
+        assert adoption.holds is holds
+        store.queue.finish_adoption()
+        assert store.queue.adoption() is None
+
+
 WRITES_OF_A_WORKER = {
     "an event": lambda store, session: store.apply([transition(session, SessionState.SCHEDULED, "placed", NOW)]),
     "agents": lambda store, _session: store.save_agents([make_agent("a1")]),
     "launch records": lambda store, _session: store.save_launch_records({"a1": LaunchRecord()}),
     "progress": lambda store, session: store.save_progress(session.id, []),
     "a generation": lambda store, _session: store.queue.next_generation(NOW),
+    "an adoption": lambda store, _session: store.queue.finish_adoption(),
     "a log": lambda store, session: store.keep_log(session.id, "main1", b""),
     "a forgotten agent": lambda store, _session: store.forget_agent("a1"),
     "usage": lambda store, session: store.uses.save([KernelUsage(session.kernels[0].id, 1, session.id, NOW, NOW, NOW)]),

@@ -219,6 +219,7 @@ def session(kernels=("main1",), desired="launch", **changes):
         "generation": 1,
         "desired": desired,
         "release": True,
+        "public_key": "ssh-ed25519 AAAA muster-try",
         "network": {"name": agent_names.network_name(session_id), "driver": "bridge"},
         "folders": [],
         "files": {},

@@ -34,6 +34,7 @@ class Container:
     command: list[str]
     number: int
     gpus: Sequence[Mapping[str, Any]] = ()
+    public_key: str = "ssh-ed25519 AAAA"
     gpu_used_bytes: int | None = 0
     gpu_processes: int | None = 1
     uncapped: Sequence[int] = ()
@@ -217,6 +218,7 @@ class SimulatedAgent:
                     kernel["command"],
                     self.made,
                     kernel["gpus"],
+                    session["public_key"],
                 )
                 self.was_made(self.containers[kernel["id"]])
         return self._released(session) if session["release"] else {"outcome": "started"}
@@ -280,6 +282,7 @@ class SimulatedAgent:
             "container_id": f"c{container.number}",
             "state": container.state,
             "released": container.released,
+            "public_key": container.public_key,
             "exit_code": container.exit_code,
             "oom_killed": container.oom_killed,
             "started_at": "2026-01-01T00:00:00Z",

@@ -27,6 +27,7 @@ class Container:
     cpu_milli: int
     mem_bytes: int
     gpus: Sequence[Mapping[str, Any]]
+    public_key: str
     state: str = "created"
     exit_code: int | None = None
     oom_killed: bool = False

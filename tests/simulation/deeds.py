@@ -159,6 +159,7 @@ class Deeds:
             self._world.daemon.is_doomed = True
         restore(self._backup)
         self._world.opens_its_store()
+        self._world.users.queue.note_restore(holds=deed["hold"])
         forgotten = self._world.promises.restored(self._world.users, self._world.hosts)
         self.numbers = {number: known for number, known in self.numbers.items() if known.id not in forgotten}
         if deed["hold"]:

@@ -241,6 +241,7 @@ class Modules:
                 resources["cpu_milli"],
                 resources["mem_bytes"],
                 kernel.spec["gpus"],
+                session.public_key,
             )
         return (yield from self._up(session))
 
@@ -428,6 +429,7 @@ class Modules:
             "container_id": f"c{container.number}",
             "state": container.state,
             "released": self._host.is_released(container),
+            "public_key": container.public_key,
             "exit_code": container.exit_code,
             "oom_killed": container.oom_killed,
             "started_at": _moment(container.started_clock),

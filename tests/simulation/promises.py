@@ -48,6 +48,15 @@ class Begun:
         return self.host.witness.busy_for_s(self.container)
 
 
+@dataclass(frozen=True)
+class Unknown:
+    """A launch that the database does not know since it was restored; `since` is when that was."""
+
+    generation: int
+    hosts: tuple[Host, ...]
+    since: float
+
+
 @dataclass
 class Truth:
     """The truth about a session. `started` are its containers that ever ran, with their hosts.
@@ -100,6 +109,7 @@ class Promises:
         self.agents: dict[str, Agent] = {}
         self.stranded: set[tuple[str, int, str]] = set()
         self.not_in_backup: set[str] = set()
+        self._to_adopt: dict[str, Unknown] = {}
         self.forgetful: set[str] = set()
         self.clock_jumped = False
 
@@ -142,7 +152,8 @@ class Promises:
     def restored(self, store: Store, hosts: Mapping[str, Host]) -> set[str]:
         """Take in that the database is an older one by now. Return the sessions that it does not know.
 
-        What was PENDING then, or being launched or restarted, may begin again, and what has ended since has vanished.
+        What was PENDING then, or being launched or restarted, may begin again unless it runs, and what has ended since
+        has vanished.
         """
         stored = store.get([session_id for session_id in self.sessions if session_id not in self.not_in_backup])
         forgotten = self.sessions.keys() - stored.keys() - self.not_in_backup
@@ -155,6 +166,9 @@ class Promises:
             restarts = session.state is _S.TERMINATING and not session.ends_for_good
             begins = session.state in {_S.PENDING, _S.SCHEDULED, _S.PREPARING} or restarts
             self.truths[session.id].restarts += begins
+        alive = [s for s in stored.values() if s.state not in FINAL and not s.ends_for_good]
+        unknown = {session.id: self._unknown_launch(session, hosts) for session in alive}
+        self._to_adopt = {session_id: launch for session_id, launch in unknown.items() if launch is not None}
         for host in hosts.values():
             for container in host.containers.values():
                 session = self.sessions[container.session_id]
@@ -164,6 +178,32 @@ class Promises:
         there = {reservation.name for reservation in store.reservations.all()}
         self._reservations = [one for one in self._reservations if one[0].name in there]
         return forgotten
+
+    def _unknown_launch(self, session: Session, hosts: Mapping[str, Host]) -> "Unknown | None":
+        """Return the newest launch after the one that the session is in, if all of its commands have begun."""
+        begun: dict[int, dict[str, Host]] = defaultdict(dict)
+        for host in hosts.values():
+            for container in host.containers.values():
+                lives = container.state in {"running", "exited"} and host.is_released(container)
+                if container.session_id == session.id and container.generation > session.generation and lives:
+                    begun[container.generation][container.kernel_name] = host
+        gangs = self.truths[session.id].gangs
+        whole = [number for number, kernels in begun.items() if kernels.keys() == gangs[number]]
+        if not whole:
+            return None
+        on = tuple(begun[max(whole)].values())
+        return Unknown(max(whole), on, on[0].timeline.now)
+
+    def _is_adopted(self, session: Session, container: Container) -> None:
+        """Check, where a container is removed, that it is not of a launch that a restored database should know."""
+        unknown = self._to_adopt.get(session.id)
+        if unknown is None or unknown.generation != container.generation:
+            return
+        del self._to_adopt[session.id]
+        was_in_trouble = any(host.troubles or host.well_since >= unknown.since for host in unknown.hosts)
+        if session.generation != unknown.generation and not was_in_trouble and not self._of(container).ended_by_user:
+            message = f"{session.name}/{container.kernel_name} ran when the backup was restored, and is removed"
+            raise BrokenPromiseError("not adopted", message)
 
     def agents_are(self, agents: Iterable[Agent], hosts: Mapping[str, Host]) -> None:
         """Take in what the control node holds of agents."""
@@ -373,6 +413,7 @@ class Promises:
 
     def is_removed(self, host: Host, container: Container) -> None:
         session = self.sessions[container.session_id]
+        self._is_adopted(session, container)
         is_present = session.state is _S.RUNNING and session.generation == container.generation
         if is_present and host.id in session.agents:
             raise BrokenPromiseError(

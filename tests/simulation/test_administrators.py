@@ -68,6 +68,15 @@ def test_a_restored_database_adopts_what_runs_and_removes_what_it_does_not_know(
     assert ["main1 ends by removed" in end for end in ended(verdict, "s2")] == [True]
 
 
+def test_a_session_that_was_launched_after_the_backup_goes_on_when_that_is_restored():
+    fills = submission(cpu="2", cluster_size=2, run_s=20.0)
+    waits = submission(2, at=10.0, cpu="2", run_s=100.0)
+    verdict = carried_out(fills, waits, fault(15.0, BACK_UP), fault(70.0, RESTORE, hold=True))
+    assert verdict.broken is None
+    assert ended(verdict, "s2") == ["main1 ends by command (0)"]
+    assert any("PENDING → RUNNING" in line for line in story(verdict, "s2"))
+
+
 def test_a_session_that_was_waiting_when_the_backup_was_taken_is_held():
     fills = submission(command=None, cpu="2", cluster_size=2)
     verdict = carried_out(fills, submission(2, at=10.0, cpu="2"), fault(20.0, BACK_UP), fault(50.0, RESTORE, hold=True))

@@ -78,14 +78,15 @@ def kernel_gpus(agent: Agent, kernel: Kernel) -> tuple[GpuEntry, ...]:
 
 def _kernel_gpu(agent: Agent, share: GpuShare) -> GpuEntry:
     gpu = next((gpu for gpu in agent.gpus if gpu.uuid == share.uuid), None)
+    amount = None if share.whole else share.amount
     if share.whole or (gpu and gpu.exclusive):
-        return GpuEntry(uuid=share.uuid, mem_bytes=None, compute=None)
+        return GpuEntry(uuid=share.uuid, amount=amount, mem_bytes=None, compute=None)
     if gpu is None:
         # The host has lost it since. The engine will refuse the launch, or else the container gets none of its memory.
-        return GpuEntry(uuid=share.uuid, mem_bytes=0, compute=1)
+        return GpuEntry(uuid=share.uuid, amount=amount, mem_bytes=0, compute=1)
     # The site may have cut it into fewer units since.
     mem_bytes, compute = quantise(gpu.mem, min(share.amount, gpu.capacity), gpu.capacity)
-    return GpuEntry(uuid=share.uuid, mem_bytes=mem_bytes, compute=compute)
+    return GpuEntry(uuid=share.uuid, amount=amount, mem_bytes=mem_bytes, compute=compute)
 
 
 def _devices(gpus: tuple[GpuEntry, ...], agent: Agent) -> DevicesEntry:

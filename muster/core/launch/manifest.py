@@ -198,6 +198,7 @@ def _session(
         generation=session.generation,
         desired="launch",
         release=not session.spans_agents,
+        public_key=pair.public,
         network=network,
         folders=folders_to_make(session, policy.uid_of),
         files=shared,

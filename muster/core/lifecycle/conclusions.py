@@ -18,7 +18,12 @@ _ANSWERED_FOR = frozenset({SessionState.PREPARING, SessionState.TERMINATING})
 
 
 def conclude(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[tuple[Event, ...], Ledger]:
-    """Return all events that follow, those that follow from them in turn, and the ledger after that."""
+    """Return all events that follow, those that follow from them in turn, and the ledger after that.
+
+    Nothing follows in a restored database before it is known what runs.
+    """
+    if ledger.adoption is not None:
+        return (), ledger
     snapshot = ledger.with_slow(snapshot, rules)
     concluded: list[Event] = []
     while True:

@@ -114,13 +114,15 @@ def _interpret_answers(
     ledger = replace(ledger, fetched=ledger.fetched | fetched)
     ledger = ledger.with_resisting(_resisting(snapshot, ledger, reporting, answers))
     ledger = ledger.with_fences(answers).with_outcomes(outcomes)
+    if ledger.adoption is not None:
+        ledger = replace(ledger, adoption=ledger.adoption.hearing(reports))
     shown = _as_reported(snapshot, reporting)
     meaning = Interpretation(
         ledger,
         logs=tuple(_logs(answers)),
         usage=tuple(usage.values()),
         reporting=reporting,
-        events=tuple(observe(shown, reports)) if reports else (),
+        events=tuple(observe(shown, reports)) if reports and ledger.adoption is None else (),
         records=_records(snapshot, _without_removed_images(shown, ledger, outcomes), rules),
     )
     began = {visit.number: visit.since for visit in ledger.visits.visits}
@@ -266,7 +268,9 @@ def _interpret_end(snapshot: Snapshot, meaning: Interpretation, end: VisitOver) 
     meaning = replace(meaning, ledger=replace(meaning.ledger, visits=meaning.ledger.visits.without(end.visit)))
     if end.error is not None:
         # If the visit broke off, an agent's silence says nothing about the agent.
-        return replace(meaning, ledger=replace(meaning.ledger, paused_until=snapshot.now + PAUSE_AFTER_FAILURE_S))
+        adoption = meaning.ledger.adoption and meaning.ledger.adoption.asking(None)
+        paused_until = snapshot.now + PAUSE_AFTER_FAILURE_S
+        return replace(meaning, ledger=replace(meaning.ledger, adoption=adoption, paused_until=paused_until))
     if not visit.everywhere:
         silence = _Silence("Ansible returned no answer from it", visit.since, reached=False)
         return _with_silent(snapshot, meaning, dict.fromkeys(visit.waiting, silence))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from muster.contract.outcome import Outcome
 from muster.core.agents.launch_record import SuspectRules
+from muster.core.lifecycle.adoption import Adoption
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf, LaunchUsage
@@ -54,7 +55,8 @@ class Ledger:
     session id, with the agents whose part in it a newer manifest is still to find out. `leftovers_tried` holds, by
     agent id, what a visit was to remove, `silences` the last visit without a report. `fetched` are (agent id,
     session id) whose last words came after the session had ended: what is not among them never comes. No Ansible run
-    begins before `paused_until`, in seconds since the epoch.
+    begins before `paused_until`, in seconds since the epoch. `adoption`: the database was restored, and what runs is
+    to be adopted before all else.
     """
 
     visits: OpenVisits = field(default_factory=OpenVisits)
@@ -70,6 +72,7 @@ class Ledger:
     silences: Mapping[str, Silence] = field(default_factory=dict)
     fetched: frozenset[tuple[str, str]] = frozenset()
     paused_until: float = 0.0
+    adoption: Adoption | None = None
 
     @property
     def is_idle(self) -> bool:

@@ -19,11 +19,11 @@ from muster.core.values.units import exact_duration
 
 _S = SessionState
 TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
-    _S.PENDING: frozenset({_S.PENDING, _S.SCHEDULED, _S.CANCELLED}),
-    _S.SCHEDULED: frozenset({_S.PREPARING, _S.PENDING, _S.TERMINATING}),
+    _S.PENDING: frozenset({_S.PENDING, _S.SCHEDULED, _S.RUNNING, _S.CANCELLED}),
+    _S.SCHEDULED: frozenset({_S.PREPARING, _S.RUNNING, _S.PENDING, _S.TERMINATING}),
     _S.PREPARING: frozenset({_S.PREPARING, _S.RUNNING, _S.PENDING, _S.ERROR, _S.TERMINATING}),
     _S.RUNNING: frozenset({_S.RUNNING, _S.TERMINATING}),
-    _S.TERMINATING: frozenset({_S.TERMINATING, _S.TERMINATED, _S.PENDING, _S.SCHEDULED}),
+    _S.TERMINATING: frozenset({_S.TERMINATING, _S.TERMINATED, _S.PENDING, _S.SCHEDULED, _S.RUNNING}),
     _S.TERMINATED: frozenset(),
     _S.CANCELLED: frozenset(),
     _S.ERROR: frozenset(),
@@ -234,6 +234,54 @@ def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: flo
     fresh: dict[str, Any] = {"started_at": now, "step": None, "notice": None, "warned_at": None, "failed_on": ()}
     fresh |= _NO_SIGNAL
     return transition(session, _S.RUNNING, "running", now, **fresh, kernels=kernels)
+
+
+def adopted(session: Session, as_it_runs: Session, seen: Mapping[str, Mapping[str, Any]], now: float) -> Event:
+    """Return → RUNNING for a session that a restored database knows from before the launch in which it runs.
+
+    `as_it_runs` has that launch's kernels with their allocations, `seen` the facts of its containers. Its time counts
+    from when its launch was decided on, which its generation tells.
+    """
+    placed = {kernel.id: kernel.allocation for kernel in as_it_runs.kernels}
+    changes: dict[str, Any] = {
+        **_NOT_PLACED,
+        **_NO_SIGNAL,
+        "placed_mode": as_it_runs.placed_mode,
+        "given": as_it_runs.given,
+        "generation": as_it_runs.generation,
+        "public_key": as_it_runs.public_key,
+        "started_at": min(now, max(session.submitted_at, as_it_runs.generation / 1000)),
+        "signals": max(int(facts["signals"]) for facts in seen.values()),
+        "wait": None,
+        "retry_at": None,
+        "held_by": None,
+        "attempts": 0,
+        "failed_on": (),
+        "stranded_on": (),
+        "moved_for": None,
+        "requeue_after_end": False,
+        "result": None,
+        "exit_code": None,
+        "notice": None,
+        "warned_at": None,
+    }
+    kernels = {
+        kernel.id: {**_NO_CONTAINER, "allocation": placed.get(kernel.id), **seen.get(kernel.id, {})}
+        for kernel in session.possible_kernels
+    }
+    reason = "it runs: a launch after the backup that was restored"
+    event = transition(session, _S.RUNNING, reason, now, **changes, kernels=kernels)
+    return replace(event, expects={"generation": session.generation})
+
+
+def queued_instead(session: Session, held_by: str | None, now: float) -> Event:
+    """Return TERMINATING → TERMINATING for a restart: the session goes back into the queue once it has stopped.
+
+    Another session may have its place by then. One that is to be queued again anyway is only held, if that is asked.
+    """
+    reason = f"{session.reason}; it is queued again, since a backup was restored"
+    changes: dict[str, Any] = {"step": None, "requeue_after_end": True, "held_by": held_by}
+    return transition(session, _S.TERMINATING, reason, now, **changes)
 
 
 def launch_failed(

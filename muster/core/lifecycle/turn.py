@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle import transitions
+from muster.core.lifecycle.adoption import Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.conclusions import conclude
-from muster.core.lifecycle.ledger import LIVE, Ledger, TurnRules
+from muster.core.lifecycle.ledger import LIVE, PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.pulls import ImagePull
 from muster.core.lifecycle.touch import NO_MEMORY, Touched, kept_for_gangs, leftovers, touches
 from muster.core.lifecycle.transitions import Event
@@ -57,6 +58,7 @@ class Turn:
     `again` another one follows in any case. `snapshot` is as it will be once the events are committed. `waits` says why
     sessions are PENDING; None: as before. `agents` are those that the clock has changed, `records` the launch records
     that it has, by agent id. Agents that are `awaited` are being observed, and sessions need them to start or to end.
+    `adopts`: with it, what runs since before a restore is adopted for good.
     """
 
     events: tuple[Event, ...]
@@ -69,6 +71,7 @@ class Turn:
     records: Mapping[str, LaunchRecord] = field(default_factory=dict)
     awaited: frozenset[str] = frozenset()
     again: bool = False
+    adopts: bool = False
 
 
 def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRules) -> Turn:
@@ -79,6 +82,8 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
     no further. What the scheduler keeps between turns is a cache: it belongs to the caller and does not change
     decisions.
     """
+    if ledger.adoption is not None:
+        return _turn_of_adoption(snapshot, ledger, ledger.adoption, rules)
     agents, records = agents_by_the_clock(snapshot, ledger, rules), records_by_the_clock(snapshot, rules)
     if agents or records:
         snapshot = with_agents(snapshot, agents, records)
@@ -105,12 +110,43 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
     return Turn((*events, *pull_events), ledger, snapshot, visits, pulls, waits, awaited=awaited)
 
 
+def _turn_of_adoption(snapshot: Snapshot, ledger: Ledger, adoption: Adoption, rules: TurnRules) -> Turn:
+    """Ask all agents what runs, and go by that once each has answered or is LOST. Nothing else happens before.
+
+    One that hangs is waited for as long as one that is silent.
+    """
+    agents = agents_by_the_clock(snapshot, ledger, rules)
+    if agents:
+        return Turn((), ledger, with_agents(snapshot, agents, {}), agents=agents, again=True)
+    if adoption.visit is None:
+        if ledger.pauses(snapshot.now):
+            return Turn((), ledger, snapshot)
+        known = {agent.id for agent in snapshot.agents} - ledger.visits.in_flight
+        opened = ledger.visits.opened(known, snapshot.now, everywhere=True, observes=True)
+        asked = replace(ledger, visits=opened, to_observe_all=False, adoption=adoption.asking(opened.last_number))
+        return Turn((), asked, snapshot, (Observation(opened.last_number),))
+    visit = ledger.visits.find(adoption.visit)
+    if visit is not None and visit.since >= snapshot.now - rules.lost_after_s:
+        return Turn((), ledger, snapshot)
+    hanging = ledger.visits.slow(rules.lost_after_s, snapshot.now)
+    there = {a.id for a in snapshot.agents if a.state is not AgentState.LOST and not a.has_left}
+    if there - adoption.heard - hanging:
+        paused_until = snapshot.now + PAUSE_AFTER_FAILURE_S
+        return Turn((), replace(ledger, adoption=adoption.asking(None), paused_until=paused_until), snapshot)
+    events = adoptions(snapshot, adoption)
+    after = applied(snapshot, events)
+    events += observations(after, adoption)
+    return Turn(events, replace(ledger, adoption=None), applied(snapshot, events), again=True, adopts=True)
+
+
 def turn_of_deaths(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> Turn:
     """Return what may begin for deaths before anything is decided: observations of agents with nothing else to do.
 
     A decision may go over a long queue, and from these deaths nothing follows until their agents have reported. All
     others are left to the next turn, whose visits tell of them. `snapshot` is what the last turn left, at this time.
     """
+    if ledger.adoption is not None:
+        return Turn((), ledger, snapshot)
     snapshot = ledger.with_slow(snapshot, rules)
     known = {agent.id for agent in snapshot.agents} - ledger.visits.in_flight
     live = {session.id for session in snapshot.placed if session.state in LIVE}

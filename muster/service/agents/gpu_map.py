@@ -92,7 +92,7 @@ def kernel_shares(session: Session, kernel: Kernel, agent: Agent) -> list[Kernel
     made_with = _made_with(session, kernel, agent)
     limits = {limit.uuid: limit for limit in kernel_gpus(agent, kernel) if limit.uuid in gpus}
     for uuid, seen in made_with.items():
-        limits[uuid] = GpuEntry(uuid=uuid, mem_bytes=seen.mem_bytes, compute=seen.compute)
+        limits[uuid] = GpuEntry(uuid=uuid, amount=seen.amount, mem_bytes=seen.mem_bytes, compute=seen.compute)
     return [
         KernelShare(
             session,

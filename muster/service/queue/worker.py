@@ -103,7 +103,9 @@ class QueueWorker:
     def __init__(self, shell: WorkerDependencies, send: Callable[[Fact], None]) -> None:
         self.work = Work()
         self.failure: MusterError | None = None
-        self.ledger = Ledger()
+        self.ledger = Ledger(adoption=shell.store.queue.adoption())
+        if self.ledger.adoption is not None:
+            log.info("a backup was restored: nothing begins or ends before all agents have said what they run")
         self.snapshot = Snapshot((), (), 0.0)
         self._shell = shell
         self._number = shell.store.queue.begin_work()
@@ -178,6 +180,9 @@ class QueueWorker:
             self._shell.store.save_agents(decided.agents)
         self._shell.store.save_launch_records(decided.records)
         self.ledger, self.snapshot = decided.ledger, decided.snapshot
+        if decided.adopts:
+            self._shell.store.queue.finish_adoption()
+            log.info("all agents have said what they run: the queue goes on from that")
         if decided.waits is not None:
             self._save_waits(decided.waits)
         self._begin(decided)
@@ -251,8 +256,8 @@ class QueueWorker:
 
     def _record(self, meaning: Interpretation, snapshot: Snapshot) -> None:
         store = self._shell.store
-        for log in meaning.logs:
-            store.keep_log(log.session_id, log.kernel_name, log.gz)
+        for words in meaning.logs:
+            store.keep_log(words.session_id, words.kernel_name, words.gz)
         if meaning.usage:
             store.uses.save(meaning.usage)
             self._usage_sampling.observe(snapshot, meaning.usage)

@@ -41,6 +41,7 @@ class Session(NamedTuple):
     release: bool  # of a launch: whether the commands begin as soon as all kernels here answer
     network: dict[str, str]
     kernels: list[Kernel]
+    public_key: str = ""  # of a launch: its kernels'
     notice: str = ""  # of one that is kept: what its users are to read; empty for nothing
     signal: Signal | None = None  # of one that is kept
     folders: tuple[Entry, ...] = ()  # with an owner; made before a launch
@@ -118,6 +119,7 @@ def _session(entry: dict[str, Any]) -> Session:
         release=entry.get("release", False),
         network=entry["network"],
         kernels=[_kernel(kernel, entry.get("files", {})) for kernel in entry["kernels"]],
+        public_key=entry.get("public_key", ""),
         notice=entry.get("notice") or "",
         signal=_signal(entry.get("signal")),
         folders=tuple(parse_entry(folder) for folder in entry.get("folders", ())),

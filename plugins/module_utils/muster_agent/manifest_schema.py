@@ -115,10 +115,11 @@ MANIFEST: dict[str, Any] = {
             "additionalProperties": False,
             "properties": {
                 "uuid": {"pattern": "^[A-Za-z0-9][A-Za-z0-9_./-]{0,95}$", "type": "string"},
+                "amount": {"anyOf": [{"minimum": 0, "type": "integer"}, {"type": "null"}]},
                 "mem_bytes": {"anyOf": [{"minimum": 0, "type": "integer"}, {"type": "null"}]},
                 "compute": {"anyOf": [{"maximum": 1000, "minimum": 0, "type": "integer"}, {"type": "null"}]},
             },
-            "required": ["uuid", "mem_bytes", "compute"],
+            "required": ["uuid", "amount", "mem_bytes", "compute"],
             "type": "object",
         },
         "HostMountEntry": {
@@ -195,6 +196,7 @@ MANIFEST: dict[str, Any] = {
                 "generation": {"minimum": 0, "type": "integer"},
                 "desired": {"const": "launch", "type": "string"},
                 "release": {"type": "boolean"},
+                "public_key": {"pattern": "^ssh-ed25519 [A-Za-z0-9+/=]{1,128}( [!-~]{1,128})?$", "type": "string"},
                 "network": {"$ref": "#/$defs/NetworkEntry"},
                 "folders": {"items": {"$ref": "#/$defs/FolderEntry"}, "type": "array"},
                 "files": {
@@ -205,7 +207,18 @@ MANIFEST: dict[str, Any] = {
                 },
                 "kernels": {"items": {"$ref": "#/$defs/LaunchedKernel"}, "type": "array"},
             },
-            "required": ["id", "name", "generation", "desired", "release", "network", "folders", "files", "kernels"],
+            "required": [
+                "id",
+                "name",
+                "generation",
+                "desired",
+                "release",
+                "public_key",
+                "network",
+                "folders",
+                "files",
+                "kernels",
+            ],
             "type": "object",
         },
         "MountEntry": {

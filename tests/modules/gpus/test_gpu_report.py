@@ -322,7 +322,9 @@ def test_the_use_of_a_containers_processes_is_reported_by_gpu(cluster, fake_gpus
     gang = session(
         ["main1", "sub1"],
         mounts=[{"folder": folder.name, "target": str(folder), "read_only": False}],
-        gpus=[{"uuid": uuid, "mem_bytes": 50 * MIB, "compute": 250} for uuid in (one, other, "GPU-gone")],
+        gpus=[
+            {"uuid": uuid, "amount": 500, "mem_bytes": 50 * MIB, "compute": 250} for uuid in (one, other, "GPU-gone")
+        ],
         main1={"command": ["sh", "-c", f"{smi} {64 * MIB} 1 & {smi} {32 * MIB} 1"]},
     )
     assert cluster.converge(gang)["sessions"][0]["error"] is None

@@ -46,7 +46,8 @@ def access(tmp_path, gpu):
 
 
 def _shared(gpu, access, kernels=("main1",), **changes):
-    entry = session(kernels, gpu_access=access, gpus=[{"uuid": gpu, "mem_bytes": 2 << 30, "compute": 250}], **changes)
+    share = {"uuid": gpu, "amount": 500, "mem_bytes": 2 << 30, "compute": 250}
+    entry = session(kernels, gpu_access=access, gpus=[share], **changes)
     for kernel in entry["kernels"]:
         kernel["files"] = {**kernel["files"], "fgpu": {"content": LIMITS, "mode": "0444"}}
     return entry

@@ -55,6 +55,7 @@ def _manifest(**kernel):
                     "generation": 7,
                     "desired": "launch",
                     "release": True,
+                    "public_key": "ssh-ed25519 AAAA muster-train",
                     "network": {"name": "muster-6f1c00000000", "driver": "bridge"},
                     "folders": [],
                     "files": {},
@@ -127,6 +128,7 @@ def test_labels_say_whose_it_is():
         "muster.kernel-name": "main1",
         "muster.generation": "7",
         "muster.sshd-port": "2200",
+        "muster.public-key": "ssh-ed25519 AAAA muster-train",
         "muster.gpus": "[]",
         "muster.apps": "[]",
     }
@@ -134,8 +136,8 @@ def test_labels_say_whose_it_is():
 
 def test_a_label_names_the_gpus_so_that_the_host_alone_can_account_for_them():
     gpus = [
-        {"uuid": "GPU-a", "mem_bytes": 2 << 30, "compute": 250},
-        {"uuid": "GPU-b", "mem_bytes": None, "compute": None},
+        {"uuid": "GPU-a", "amount": 500, "mem_bytes": 2 << 30, "compute": 250},
+        {"uuid": "GPU-b", "amount": None, "mem_bytes": None, "compute": None},
     ]
     assert json.loads(_body(gpus=gpus)["Labels"]["muster.gpus"]) == gpus
 

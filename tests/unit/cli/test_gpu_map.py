@@ -28,7 +28,7 @@ def an_agent_where(*used: tuple[Session, str, int | None, int | None]) -> Agent:
         gpu["mem_bytes"] = 8 * GIB
     report["gpus"][0]["mem_used_bytes"] = 3 * GIB
     for session, uuid, cap, use in used:
-        held = {"uuid": uuid, "mem_bytes": cap, "compute": cap and 250}
+        held = {"uuid": uuid, "amount": 500, "mem_bytes": cap, "compute": cap and 250}
         gpus = [{**held, "used_bytes": use, "processes": 1, "enforced_bytes": cap}]
         report["kernels"].append(kernel_entry(session, "main1", gpus=gpus))
     return observed("a1", report, inventory)

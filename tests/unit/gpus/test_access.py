@@ -229,7 +229,7 @@ def test_a_manifest_carries_what_a_kernel_gets(site):
     written = manifest(agent, [session], {session.id: fake_key_pair("s1")}, 7, LaunchPolicy(), lambda name, _: name)
     (parsed,) = agent_manifest.parse_manifest(wire(written)).sessions[0].kernels
     kernel = parsed.spec
-    assert kernel["gpus"] == [{"uuid": "GPU-a1-0", "mem_bytes": 2 * GIB, "compute": 250}]
+    assert kernel["gpus"] == [{"uuid": "GPU-a1-0", "amount": 500, "mem_bytes": 2 * GIB, "compute": 250}]
     assert kernel["gpu_access"] == wire(gpu_access(agent, session.main, session.spec).access)
     assert kernel["files"]["fgpu"]["mode"] == "0444"
     assert kernel["files"]["fgpu"]["content"].startswith("version 1\n")

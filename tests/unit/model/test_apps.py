@@ -125,7 +125,7 @@ def test_a_token_is_one_launchs_and_one_apps(key, other, name):
 def test_only_main1_gets_apps():
     session = with_apps(cluster_size=3, apps=["jupyterlab", "ttyd"], publish=["80"])
     session = replace(session, state=SessionState.PREPARING, step=LaunchStep.STARTING)
-    keys = {session.id: KeyPair("the private key", "public")}
+    keys = {session.id: KeyPair("the private key", "ssh-ed25519 AAAA")}
     written = manifest(make_agent("a1"), [session], keys, 8, LaunchPolicy(), Templates().render)
     (launched,) = written.sessions
     assert isinstance(launched, LaunchedSession)

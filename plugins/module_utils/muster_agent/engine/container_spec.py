@@ -131,6 +131,7 @@ def container_body(
             names.LABEL_KERNEL: kernel.id,
             names.LABEL_KERNEL_NAME: kernel.name,
             names.LABEL_SSHD_PORT: str(manifest.sshd_port),
+            names.LABEL_PUBLIC_KEY: session.public_key,
             names.LABEL_GPUS: json.dumps(spec["gpus"]),
             names.LABEL_APPS: json.dumps(spec["apps"]),
             **_disk_label(kernel),

@@ -38,7 +38,7 @@ WITH_IMAGES = {
             "main1",
             gpus=[
                 {
-                    **dict.fromkeys(("mem_bytes", "compute", "used_bytes", "processes", "enforced_bytes")),
+                    **dict.fromkeys(("amount", "mem_bytes", "compute", "used_bytes", "processes", "enforced_bytes")),
                     "uuid": "GPU-a2-0",
                 }
             ],

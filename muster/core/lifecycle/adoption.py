@@ -1,0 +1,151 @@
+"""After a restore: adopt the launches that the database does not know, as they run on the agents.
+
+A backup is older than what runs. Once everybody was asked, what agents report decides what is recorded; before that,
+nothing is ended, removed, launched or placed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from muster.contract.report import KernelReport
+from muster.core.agents.agent import Agent
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.observation import has_begun, observe, seen_kernels
+from muster.core.lifecycle.transitions import Event
+from muster.core.model.reported import Reports
+from muster.core.model.session import EXITED, Allocation, GpuShare, LaunchStep, Session, SessionState
+from muster.core.model.snapshot import Snapshot
+
+HELD_BY = "muster restore"
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """An adoption that is to come. `visit` is the number of the visit that asks all agents, `heard` are its answers.
+
+    `holds`: sessions that may have run since the backup do not begin before somebody releases them.
+    """
+
+    holds: bool
+    visit: int | None = None
+    heard: frozenset[str] = frozenset()
+
+    def asking(self, visit: int | None) -> "Adoption":
+        """Return it while this visit is under way; None: while all are still to be asked."""
+        return replace(self, visit=visit)
+
+    def hearing(self, agent_ids: Iterable[str]) -> "Adoption":
+        return replace(self, heard=self.heard.union(agent_ids))
+
+
+def adoptions(snapshot: Snapshot, adoption: Adoption) -> tuple[Event, ...]:
+    """Return what follows from the reports of the agents that were heard; a session has one event at most.
+
+    A launch is adopted where they report all of its containers, and its commands have begun: of those of one session,
+    the newest. What has ended since then ends its session later, as ever. What was being launched in the backup, and
+    does not run, goes back into the queue: another session may have its place by now.
+    """
+    agents = {agent.id: agent for agent in snapshot.agents if agent.id in adoption.heard}
+    reports = {agent.id: agent.report for agent in agents.values()}
+    launches = _launches(reports)
+    events = []
+    for session in snapshot.sessions:
+        if session.ends_for_good:
+            continue
+        as_it_runs = _as_it_runs(session, launches.get(session.id, {}), agents)
+        if as_it_runs is not None:
+            seen = seen_kernels(as_it_runs, reports)
+            events.append(transitions.adopted(session, as_it_runs, seen, snapshot.now))
+        elif event := _given_up(session, reports, adoption, snapshot.now):
+            events.append(event)
+    return tuple(events)
+
+
+def observations(snapshot: Snapshot, adoption: Adoption) -> tuple[Event, ...]:
+    """Return what the reports that were heard mean for the sessions that run, with those that were adopted."""
+    reports = {agent.id: agent.report for agent in snapshot.agents if agent.id in adoption.heard}
+    return tuple(observe(snapshot, reports))
+
+
+def _given_up(session: Session, reports: Reports, adoption: Adoption, now: float) -> Event | None:
+    """Return the end of a launch or restart that was under way in the backup; None where there was none."""
+    held_by = HELD_BY if adoption.holds else session.held_by
+    if session.state is SessionState.TERMINATING:
+        changes = session.step is LaunchStep.RESTARTING or held_by != session.held_by
+        return transitions.queued_instead(session, held_by, now) if changes else None
+    if session.state is SessionState.SCHEDULED or session.step is LaunchStep.PULLING:
+        is_over = True
+    else:
+        is_over = session.step is LaunchStep.STARTING and reports.keys() >= set(session.agents)
+    if not is_over:
+        return None
+    if session.step is LaunchStep.STARTING and has_begun(session, reports):
+        return transitions.fail_begun(session, "a part of its launch was gone when a backup was restored", now)
+    event = transitions.back_to_the_queue(session, "it does not run since the backup that was restored", now)
+    return replace(event, session={**event.session, "held_by": held_by})
+
+
+@dataclass(frozen=True, slots=True)
+class _Container:
+    agent_id: str
+    entry: KernelReport
+
+
+def _launches(reports: Reports) -> dict[str, dict[int, list[_Container]]]:
+    """Return the containers by session id and generation."""
+    found: dict[str, dict[int, list[_Container]]] = {}
+    for agent_id, report in reports.items():
+        for entry in report.kernels:
+            of_session = found.setdefault(entry.session_id, {})
+            of_session.setdefault(entry.generation, []).append(_Container(agent_id, entry))
+    return found
+
+
+def _as_it_runs(
+    session: Session, launches: Mapping[int, Sequence[_Container]], agents: Mapping[str, Agent]
+) -> Session | None:
+    """Return the session in its newest launch that can be adopted; None where there is none."""
+    is_launched = session.state is SessionState.PREPARING
+    for generation, containers in sorted(launches.items(), reverse=True):
+        if generation > session.generation or (is_launched and generation == session.generation):
+            as_it_runs = _in_launch(session, containers, agents)
+            if as_it_runs is not None:
+                return as_it_runs
+    return None
+
+
+def _in_launch(session: Session, containers: Sequence[_Container], agents: Mapping[str, Agent]) -> Session | None:
+    """Return the session in the launch that these are the containers of; None where that is not whole."""
+    size, (least, most) = len(containers), session.spec.sizes
+    entries = {one.entry.kernel_id: one.entry for one in containers}
+    if not least <= size <= most or entries.keys() != {kernel.id for kernel in session.possible_kernels[:size]}:
+        return None
+    have_begun = all(entry.released and entry.state in {"running", *EXITED} for entry in entries.values())
+    public_key = entries[session.main.id].public_key
+    if not have_begun or public_key is None:
+        return None
+    allocations = {one.entry.kernel_id: _allocation(agents[one.agent_id], one.entry) for one in containers}
+    if None in allocations.values():
+        return None
+    spans_agents = len({one.agent_id for one in containers}) > 1
+    return replace(
+        session,
+        kernels=tuple(replace(kernel, allocation=allocations.get(kernel.id)) for kernel in session.possible_kernels),
+        spare=(),
+        generation=containers[0].entry.generation,
+        public_key=public_key,
+        placed_mode="multi-node" if spans_agents else "single-node",
+    ).of_size(size if session.spec.is_elastic else None)
+
+
+def _allocation(agent: Agent, entry: KernelReport) -> Allocation | None:
+    """Return what a container has of its agent; None where it has a GPU that the agent lacks, or an unknown share."""
+    gpus = {gpu.uuid: gpu for gpu in agent.gpus}
+    if any(share.uuid not in gpus or (share.amount is None and share.mem_bytes is not None) for share in entry.gpus):
+        return None
+    shares = tuple(
+        GpuShare(share.uuid, gpus[share.uuid].capacity if share.amount is None else share.amount, share.amount is None)
+        for share in entry.gpus
+    )
+    nodes = {gpus[share.uuid].numa_node for share in entry.gpus}
+    return Allocation(agent.id, shares, tuple(sorted(node for node in nodes if node is not None)))
