@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from muster.core.agents.agent import Agent
@@ -27,7 +27,7 @@ from muster.service.notify.delivery_worker import delivery_thread
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue.observing_gateway import ObservingGateway
 from muster.service.queue.worker import WorkerDependencies
-from muster.service.scheduler.compiled_code import compiling_beside
+from muster.service.scheduler.compiled_code import compiling_beside, is_compiled
 from muster.service.trouble import Trouble
 from muster.settings import Settings
 from muster.store.database.lock import QueueLock, exclusive, queue_lock
@@ -148,8 +148,15 @@ def _work(
         on_compiled()
         loop.send(Nudge.QUEUE)
 
+    def compiling() -> AbstractContextManager[None]:
+        """Place at once where the code is kept: to load it takes a moment, and another process as long again."""
+        if not is_compiled():
+            return compiling_beside(place)
+        place()
+        return nullcontext()
+
     with (
-        compiling_beside(place),
+        compiling(),
         _receiving_nudges(settings, on_message),
         shell.store.listen(on_message),
         delivery_thread(settings, shell.store),

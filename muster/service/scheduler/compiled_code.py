@@ -1,21 +1,26 @@
 """The scheduler's compiled code, made before a command needs it: docs/adr/0009."""
 
 import logging
-import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import llvmlite.binding
+import numba
 
 from muster.contract.report import Report, SwarmReport
 from muster.core.agents.agent import Agent, Gpu
 from muster.core.model.policy import PACK
 from muster.core.scheduling.placement import Gang, PlacementState, choose
+from muster.core.scheduling.placement.compiled import revision
+from muster.core.values.errors import UnwritableError
 from muster.core.values.slots import Slots
+from muster.whole_files import write_whole
 
 log = logging.getLogger("muster.queue")
 _LONG_S = 5.0
@@ -32,11 +37,10 @@ def compile_placement() -> float | None:
     state.place(Gang((_KERNEL,) * 3, spread=True))
     state.take_as(state, Gang((_KERNEL,)))
     state.place_each([Gang((_KERNEL,))])
-    for entry_point in _entry_points():
-        for index in _indexes(entry_point):
-            # What was kept holds for the sources as they are now, also where others than its own have changed since.
-            with suppress(OSError):
-                os.utime(index)
+    if (stamp := _stamp()) is not None and not is_compiled():
+        # Where it cannot be written, the next process only looks once more.
+        with suppress(UnwritableError):
+            write_whole(stamp, _made_of().encode(), mode=0o644)
     return time.monotonic() - began if _compilations() > before else None
 
 
@@ -47,7 +51,7 @@ def compiling_beside(on_done: Callable[[], None]) -> Iterator[None]:
     In a process of its own, so that the caller goes on at its full speed; where no directory can keep the code, in a
     thread.
     """
-    process = _start_process() if _is_kept() else None
+    process = _start_process() if _stamp() is not None else None
 
     def work() -> None:
         began = time.monotonic()
@@ -75,28 +79,44 @@ def compiling_beside(on_done: Callable[[], None]) -> Iterator[None]:
 
 
 def is_compiled() -> bool:
-    """Return whether this user's code was kept after its source last changed: then it is loaded within a second."""
-    source = Path(choose.__file__).parent
-    changed_at = max(path.stat().st_mtime_ns for path in source.glob("*.py"))
-    return all(
-        any(path.stat().st_mtime_ns > changed_at for path in _indexes(entry_point)) for entry_point in _entry_points()
-    )
+    """Return whether all of it is kept for this user, these sources and this processor.
+
+    Then it is loaded within a second.
+    """
+    stamp = _stamp()
+    if stamp is None:
+        return False
+    try:
+        return stamp.read_text(encoding="utf-8") == _made_of()
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
-def _indexes(entry_point: Any) -> Iterable[Path]:  # noqa: ANN401 - numba's own
-    """Return numba's lists of what is kept of a function."""
+def _stamp() -> Path | None:
+    """Return the file that says what the kept code was made of; None where no directory can keep it.
+
+    It lies beside the code: who removes that removes it too.
+    """
+    entry_point: Any = choose.on_one_agent
     place = entry_point.stats.cache_path
-    return () if place is None else Path(place).glob(f"*.{entry_point.__name__}-*.nbi")
+    return None if place is None else Path(place) / "muster-compiled"
+
+
+def _made_of() -> str:
+    """Return all by which numba tells whether kept code may be used."""
+    source = Path(choose.__file__).stat()
+    return "\n".join(
+        [
+            f"{sys.implementation.cache_tag}, numba {numba.__version__}, llvmlite {llvmlite.__version__}",
+            f"{choose.__file__} {source.st_mtime_ns} {source.st_size} {revision()}",
+            f"{llvmlite.binding.get_host_cpu_name()} {llvmlite.binding.get_host_cpu_features().flatten()}",
+            "",
+        ]
+    )
 
 
 def _start_process() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "muster.service.scheduler.compiled_code"], stdin=subprocess.DEVNULL)
-
-
-def _is_kept() -> bool:
-    """Return whether what one process compiles is there for the next."""
-    entry_point: Any = choose.on_one_agent
-    return entry_point.stats.cache_path is not None
 
 
 def _compilations() -> int:

@@ -1,12 +1,11 @@
 """The scheduler is compiled beside the queue: until then nothing new is placed, and all else goes on."""
 
-import os
 import subprocess
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
+import llvmlite.binding
 import pytest
 
 from muster.core.model.session import SessionState
@@ -23,7 +22,8 @@ S = SessionState
 @pytest.mark.parametrize("kept", [True, False])
 def test_code_is_compiled_beside_the_caller_which_is_notified(monkeypatch, kept):
     """In a process whose code is kept, or in a thread where it cannot be kept."""
-    monkeypatch.setattr(compiled_code, "_is_kept", lambda: kept)
+    if not kept:
+        monkeypatch.setattr(compiled_code, "_stamp", lambda: None)
     done = threading.Event()
     with compiling_beside(done.set):
         assert done.wait(PATIENCE_S)
@@ -39,7 +39,7 @@ def test_a_daemon_without_compiled_code_says_why_nothing_starts(monkeypatch):
 
     monkeypatch.setattr(compiled_code.log, "info", note)
     monkeypatch.setattr(compiled_code, "_LONG_S", 0.0)
-    monkeypatch.setattr(compiled_code, "_is_kept", lambda: False)
+    monkeypatch.setattr(compiled_code, "_stamp", lambda: None)
     # The process goes on until it has written the line.
     monkeypatch.setattr(compiled_code, "compile_placement", said.wait)
     with compiling_beside(done.set):
@@ -90,25 +90,39 @@ def test_until_it_is_compiled_nothing_is_placed_and_all_else_goes_on(control_nod
 def test_kept_code_is_known_to_be_there_until_the_source_changes(monkeypatch, tmp_path):
     compile_placement()
     assert is_compiled()
-    # As after an upgrade: all that is kept is older than this, whatever other processes of the tests keep meanwhile.
+    # As after an upgrade.
     newer = tmp_path / "choose.py"
     newer.touch()
-    os.utime(newer, (time.time() + 3600, time.time() + 3600))
     monkeypatch.setattr(choose, "__file__", str(newer))
     assert not is_compiled()
 
 
-def test_kept_code_holds_for_sources_that_changed_without_it(monkeypatch, tmp_path):
-    """Numba keeps what it has where a file of ours has changed that it compiles nothing of."""
-    kept = tmp_path / "kept.nbi"
-    kept.touch()
-    os.utime(kept, (1, 1))
-    monkeypatch.setattr(compiled_code, "_indexes", lambda _entry_point: [kept])
+def test_code_that_was_made_of_other_parts_is_not_there(monkeypatch):
+    """Numba would find it, and compile anew: the queue would stand still."""
+    compile_placement()
+    monkeypatch.setattr(compiled_code, "revision", lambda: "another")
+    assert not is_compiled()
+
+
+def test_code_for_another_processor_is_not_there(monkeypatch):
+    """A home directory that machines share, or a machine that was moved."""
+    compile_placement()
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "another")
+    assert not is_compiled()
+
+
+def test_nor_is_code_that_no_directory_can_keep(monkeypatch):
+    monkeypatch.setattr(compiled_code, "_stamp", lambda: None)
+    compile_placement()
+    assert not is_compiled()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff", b"of before"])
+def test_a_note_that_is_missing_or_damaged_says_nothing(monkeypatch, tmp_path, content):
+    stamp = tmp_path / "stamp"
+    if content is not None:
+        stamp.write_bytes(content)
+    monkeypatch.setattr(compiled_code, "_stamp", lambda: stamp)
     assert not is_compiled()
     compile_placement()
     assert is_compiled()
-
-
-def test_so_is_code_that_no_directory_can_keep(monkeypatch):
-    monkeypatch.setattr(compiled_code, "_indexes", lambda _entry_point: ())
-    assert not is_compiled()

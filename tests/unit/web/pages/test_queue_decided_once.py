@@ -70,7 +70,7 @@ def test_where_nothing_is_compiled_the_server_does_not_wait(decided, monkeypatch
     """It decides beside its first requests, once the code is there."""
     monkeypatch.setattr(processes, "is_compiled", lambda: False)
     has_code, has_read = threading.Event(), threading.Event()
-    monkeypatch.setattr(compiled_code, "_is_kept", lambda: False)
+    monkeypatch.setattr(compiled_code, "_stamp", lambda: None)
     monkeypatch.setattr(compiled_code, "compile_placement", has_code.wait)
     read_ahead = service.service.read_ahead
 
