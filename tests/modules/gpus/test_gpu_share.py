@@ -137,6 +137,7 @@ def test_the_report_tells_what_a_kernel_has_from_the_host_alone(cluster, gpu, ac
         [
             {
                 "uuid": gpu,
+                "amount": 500,
                 "mem_bytes": 2 << 30,
                 "compute": 250,
                 "used_bytes": None,
