@@ -7,6 +7,7 @@ from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle import observation, transitions
 from muster.core.lifecycle.applied import applied
 from muster.core.lifecycle.dependencies import cancel_impossible
+from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.outcomes import NOTHING_GONE, record
 from muster.core.lifecycle.taking_back import take_back
@@ -24,7 +25,7 @@ def conclude(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[tupl
     """
     if ledger.adoption is not None:
         return (), ledger
-    snapshot = ledger.with_slow(snapshot, rules)
+    snapshot = with_late_signals(ledger.with_slow(snapshot, rules), ledger)
     concluded: list[Event] = []
     while True:
         ledger = ledger.only(snapshot)

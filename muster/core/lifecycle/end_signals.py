@@ -5,9 +5,13 @@ carry.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from muster.core.model.session import Session, SessionState
+
+# Until then a signal that has not come yet is on its way as ever.
+_LATE_AFTER_S = 5.0
 
 
 def raised(session: Session, now: float) -> Mapping[str, Any]:
@@ -18,6 +22,19 @@ def raised(session: Session, now: float) -> Mapping[str, Any]:
 def needs_signal(session: Session) -> bool:
     """Return whether the session runs and asks for a signal before its end."""
     return session.state is SessionState.RUNNING and session.spec.signal_s > 0
+
+
+def is_late(session: Session, now: float) -> bool:
+    """Return whether the last signal was decided on so long ago that its command should have got it by now."""
+    if not needs_signal(session) or session.signalled_at is None:
+        return False
+    return now - session.signalled_at >= min(_LATE_AFTER_S, session.spec.signal_s)
+
+
+def with_time_from(session: Session, at: float) -> Session:
+    """Return the session with the time that its last signal gives it beginning then."""
+    leaves_at = None if session.leaves_at is None else at + session.spec.signal_s
+    return replace(session, signalled_at=at, leaves_at=leaves_at)
 
 
 def limit_at(session: Session) -> float | None:

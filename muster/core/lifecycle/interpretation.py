@@ -10,6 +10,7 @@ from muster.core.agents.launch_record import LaunchOutcome, LaunchRecord, record
 from muster.core.agents.silence import is_cut_off
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
+from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
@@ -91,6 +92,8 @@ def _interpret_answers(
     if not answers:
         return Interpretation(ledger)
     reports = {answer.agent_id: answer.report for answer in answers if answer.report is not None}
+    # Those that these answers say have come were still on their way.
+    awaited = with_late_signals(snapshot, ledger)
     known = {agent.id: agent for agent in snapshot.agents}
     reporting = tuple(
         reported_again(known.get(answer.agent_id), answer.agent_id, answer.report, answer.inventory, snapshot.now)
@@ -116,7 +119,7 @@ def _interpret_answers(
     ledger = ledger.with_fences(answers).with_outcomes(outcomes)
     if ledger.adoption is not None:
         ledger = replace(ledger, adoption=ledger.adoption.hearing(reports))
-    shown = _as_reported(snapshot, reporting)
+    shown = _as_reported(awaited, reporting)
     meaning = Interpretation(
         ledger,
         logs=tuple(_logs(answers)),

@@ -51,7 +51,8 @@ def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
             event = Event(session.id, snapshot.now, session.state, session.state, kernels=changes)
             news = [*_memory_news(session, changes), *_gpu_news(session, changes), *_signal_news(session, changes)]
             if reason := "; ".join(news):
-                event = transition(session, _S.RUNNING, reason, snapshot.now, kernels=changes)
+                begins = _time_of_signal(session, changes, snapshot.now)
+                event = transition(session, _S.RUNNING, reason, snapshot.now, **begins, kernels=changes)
         if event:
             events.append(event)
     return events
@@ -207,6 +208,13 @@ def _signal_news(session: Session, changes: Mapping[str, Mapping[str, Any]]) -> 
         else f"no program of {kernel.name}'s command handles {session.spec.signal_name}, so none got it"
         for kernel in sent
     ]
+
+
+def _time_of_signal(session: Session, changes: Mapping[str, Mapping[str, Any]], now: float) -> Mapping[str, Any]:
+    """Return when the time of a signal that came late began: with these changes. Nothing of one that did not."""
+    if session.signalled_at != now or not any("signals" in facts for facts in changes.values()):
+        return {}
+    return {"signalled_at": session.signalled_at, "leaves_at": session.leaves_at}
 
 
 def _survived(kernel: Kernel) -> str:

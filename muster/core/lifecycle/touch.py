@@ -134,11 +134,14 @@ def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     )
 
 
-def unsent(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
-    """Return the signals that commands of the agent's running kernels lack, each with its kernel."""
+def unsent(agent: Agent, snapshot: Snapshot, *, of: str | None = None) -> frozenset[str]:
+    """Return the signals that commands of the agent's running kernels lack, each with its kernel.
+
+    Those of all sessions, or of the one with this id.
+    """
     found = set()
     for session, report in _running(agent, snapshot):
-        if session.signals <= report.signals:
+        if session.signals <= report.signals or of not in {None, session.id}:
             continue
         if any(session.gets_signal(kernel) for kernel in session.kernels if kernel.id == report.kernel_id):
             found.add(f"signal {session.signals} of {report.kernel_id}")

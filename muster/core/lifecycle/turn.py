@@ -9,6 +9,7 @@ from muster.core.lifecycle import transitions
 from muster.core.lifecycle.adoption import Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.conclusions import conclude
+from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.ledger import LIVE, PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.pulls import ImagePull
 from muster.core.lifecycle.touch import NO_MEMORY, Touched, kept_for_gangs, leftovers, touches
@@ -88,7 +89,7 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
     if agents or records:
         snapshot = with_agents(snapshot, agents, records)
         return Turn((), ledger, snapshot, agents=agents, records=records, again=True)
-    snapshot = ledger.with_slow(snapshot, rules)
+    snapshot = with_late_signals(ledger.with_slow(snapshot, rules), ledger)
     events, ledger = conclude(snapshot, ledger, rules)
     if events:
         return Turn(events, ledger, applied(snapshot, events), again=True)

@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from muster.core.agents.agent import Agent
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.lifecycle import transitions
+from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, applied_to
 from muster.core.lifecycle.conclusions import conclude
 from muster.core.lifecycle.end_signals import limit_at
 from muster.core.lifecycle.idle import IdleRules, ends
+from muster.core.lifecycle.interpretation import interpret
+from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.ledger import Ledger
 from muster.core.lifecycle.observation import observe
+from muster.core.lifecycle.open_visits import OpenVisits
 from muster.core.lifecycle.touch import unsent
 from muster.core.model.plan import Plan, Preemption, Waits
 from muster.core.model.session import Result, Session, SessionState
@@ -277,3 +281,74 @@ def test_the_story_says_what_came_of_it(receivers, reason):
     (event,) = observe(snapshot_of(session, NOW + 1), reports)
     assert event.reason == reason
     assert observe(snapshot_of(applied_to(session, event), NOW + 2), reports) == []
+
+
+# Late
+
+
+LIMITED = running(time_limit="600s")
+WAITS = replace(LIMITED, signals=1, signalled_at=NOW + 480, reason="sent")
+"""A session whose signal was decided on 120 s before its end, and whose command has not got it."""
+ON_ITS_WAY = f"signal 1 of {WAITS.main.id}"
+
+
+def agent_of(session: Session, signals: int = 0) -> Agent:
+    return reporting(make_agent("a1"), kernels=[kernel_entry(session, "main1", signals=signals)])
+
+
+def concluded(session: Session, now: float, ledger: Ledger | None = None, agent: Agent | None = None) -> Session:
+    snapshot = Snapshot((agent or agent_of(session),), (session, HEAD), now)
+    events, _ = conclude(snapshot, ledger or Ledger(), RULES)
+    snapshot = applied(snapshot, events)
+    return next(one for one in snapshot.sessions if one.id == session.id)
+
+
+def test_an_end_waits_for_a_signal_that_is_still_on_its_way():
+    """A launch of another session takes long on the agent, or nobody worked the queue."""
+    for now in (NOW + 600, NOW + 5000):
+        assert concluded(WAITS, now).state is S.RUNNING
+    in_flight = Ledger(visits=OpenVisits().opened({"a1"}, NOW + 500), leftovers_tried={"a1": frozenset({ON_ITS_WAY})})
+    assert concluded(WAITS, NOW + 600, in_flight).state is S.RUNNING
+
+
+def test_an_end_waits_for_no_signal_that_an_agent_cannot_send():
+    tried = Ledger(leftovers_tried={"a1": frozenset({ON_ITS_WAY})})
+    assert concluded(WAITS, NOW + 600, tried).state is S.TERMINATING
+    away = agent_of(WAITS).unanswered("it hangs", NOW + 500)
+    assert concluded(WAITS, NOW + 600, agent=away).state is S.TERMINATING
+
+
+def answered(session: Session, now: float) -> Session:
+    """Return the session after the visit to its agent in which its command was sent the signal."""
+    ledger = Ledger(visits=OpenVisits().opened({"a1"}, NOW + 481))
+    report = agent_of(session, signals=1).report
+    answer = AgentAnswer("a1", report=report, inventory=make_agent("a1").inventory, visit=1)
+    snapshot = Snapshot((agent_of(session),), (session,), now)
+    (after,) = applied(snapshot, interpret(snapshot, ledger, [answer], RULES).events).sessions
+    return after
+
+
+def test_the_time_of_a_signal_that_came_late_begins_when_it_came():
+    late = answered(WAITS, NOW + 700)
+    assert (late.state, late.signalled_at, late.main.signals) == (S.RUNNING, NOW + 700, 1)
+    agent = agent_of(late, signals=1)
+    assert concluded(late, NOW + 819, agent=agent).state is S.RUNNING
+    assert concluded(late, NOW + 820, agent=agent).state is S.TERMINATING
+
+
+def test_a_signal_that_came_soon_puts_no_end_off():
+    sent = answered(WAITS, NOW + 484)
+    assert (sent.signalled_at, sent.main.signals) == (NOW + 480, 1)
+    assert concluded(sent, NOW + 600, agent=agent_of(sent, signals=1)).state is S.TERMINATING
+
+
+def test_a_place_that_is_needed_is_left_after_the_time_of_a_late_signal():
+    session = replace(running(requeue=True), signals=1, signalled_at=NOW + 10, leaves_at=NOW + 10 + LEAD_S)
+    snapshot = with_late_signals(Snapshot((agent_of(session),), (session, HEAD), NOW + 400), Ledger())
+    assert transitions.preempt(asking(session), snapshot) == []
+    late = answered(session, NOW + 400)
+    assert (late.signalled_at, late.leaves_at) == (NOW + 400, NOW + 400 + LEAD_S)
+    agent = agent_of(late, signals=1)
+    assert transitions.preempt(asking(late), Snapshot((agent,), (late, HEAD), NOW + 519)) == []
+    (gone,) = transitions.preempt(asking(late), Snapshot((agent,), (late, HEAD), NOW + 520))
+    assert gone.to_state is S.TERMINATING
