@@ -36,6 +36,7 @@ class Container:
     started_clock: float | None = None
     finished_clock: float | None = None
     notice: str | None = None
+    signals: int = 0
 
     def busy_s(self, most_s: float, now: float) -> float:
         """Return for how long it has been busy, if it is idle after `most_s`."""

@@ -138,6 +138,28 @@ class Deeds:
             self._world.users.resume_agent(deed.target)
             self._world.wake()
 
+    def _drain_and_end(self, deed: Deed) -> None:
+        """Drain an agent as `muster agent drain --end-sessions` does."""
+        self._drain(deed)
+        for number, known in self.numbers.items():
+
+            def end(session: Session, now: float) -> Event | None:
+                if session.state in FINAL or session.ends_for_good or deed.target not in session.agents:
+                    return None
+                self._world.promises.truths[session.id].ended_by_user = True
+                return transitions.end_by_drain(session, "drain", now)
+
+            if known.id not in self._world.promises.not_in_backup:
+                self._user_changes(Deed(deed.at, "end", number), end)
+
+    def _extend(self, deed: Deed) -> None:
+        def extend(session: Session, now: float) -> Event | None:
+            if session.state is not _S.RUNNING or session.time_limit is None:
+                return None
+            return transitions.extend(session, deed["by_s"], "ada", now)
+
+        self._user_changes(deed, extend)
+
     def _reserve(self, deed: Deed) -> None:
         now = self._world.clock()
         begins_at = now + deed["begins_in_s"]
@@ -160,7 +182,7 @@ class Deeds:
         restore(self._backup)
         self._world.opens_its_store()
         self._world.users.queue.note_restore(holds=deed["hold"])
-        forgotten = self._world.promises.restored(self._world.users, self._world.hosts)
+        forgotten = self._world.promises.restored(self._world.users)
         self.numbers = {number: known for number, known in self.numbers.items() if known.id not in forgotten}
         if deed["hold"]:
             for number in self.numbers:

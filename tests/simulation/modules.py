@@ -62,6 +62,7 @@ class Modules:
         failures: Failures = {}
         for session in wanted.sessions:
             self._give_notice(session)
+            self._send_signal(session)
         for stop in plan.stops:
             self._terminate(stop)
         for launch in plan.launches:
@@ -340,6 +341,18 @@ class Modules:
                 if container.state == "running" and str(container.generation) == str(session.generation):
                     container.notice = session.notice or None
 
+    def _send_signal(self, session: Any) -> None:
+        if session.desired != agent_manifest.KEEP or session.signal is None:
+            return
+        for container in self._of_session(session.id):
+            is_meant = str(container.generation) == str(session.generation) and container.state == "running"
+            has_keys = container.kernel_name in self._host.keys.get(session.id, {})
+            if not is_meant or not has_keys or container.kernel_name not in session.signal.kernels:
+                continue
+            if container.signals < session.signal.times:
+                container.signals = session.signal.times
+                self._host.witness.is_signalled(self._host, container)
+
     def _terminate(self, stop: Any) -> None:
         if self._host.stops_fail:
             return
@@ -438,9 +451,8 @@ class Modules:
             "ssh_port": 49153 if lives and is_joined and container.kernel_name == "main1" else None,
             "gpus": [{**gpu, "used_bytes": 0, "processes": 0, "enforced_bytes": None} for gpu in container.gpus],
             "uncapped": [],
-            # No session of a simulation has a signal.
-            "signals": 0,
-            "signal_receivers": 0,
+            "signals": container.signals,
+            "signal_receivers": min(1, container.signals),
             "apps": {},
             "use": self._use(container),
             "disk_bytes": None,

@@ -14,6 +14,7 @@ from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, Se
 from muster.core.usage.kernel import KernelUsage
 from muster.store.store import Store
 from tests.simulation.containers import Container
+from tests.simulation.end_signals import Signalled, broken_signal, is_planned, time_of_signal
 from tests.simulation.hosts import Host
 from tests.strategies.capacity import Ledger
 
@@ -62,6 +63,8 @@ class Truth:
     """The truth about a session. `started` are its containers that ever ran, with their hosts.
 
     `ends` are kernel names with causes and exit codes, by generation, `gangs` the kernels of each launch, by name.
+    `signals_decided` are when signals were decided on, or began late, by the control node's clock; `signalled` are
+    those that its commands got.
     """
 
     submitted: Session
@@ -72,6 +75,8 @@ class Truth:
     harms: set[str] = field(default_factory=set)
     failed_on: list[str] = field(default_factory=list)
     permanent_failure: bool = False
+    signals_decided: list[float] = field(default_factory=list)
+    signalled: list[Signalled] = field(default_factory=list)
     restarts: int = 0
     ended_by_user: bool = False
 
@@ -100,8 +105,11 @@ class Truth:
 class Promises:
     """The checker. It keeps sessions as the events that were committed make them, and what hosts really did."""
 
-    def __init__(self, stored_agents: Callable[[], Iterable[Agent]], policy: SchedulingPolicy) -> None:
+    def __init__(
+        self, stored_agents: Callable[[], Iterable[Agent]], policy: SchedulingPolicy, hosts: Mapping[str, Host]
+    ) -> None:
         self._stored_agents = stored_agents
+        self._hosts = hosts
         self._policy = policy
         self._reservations: list[tuple[Reservation, float]] = []
         self.sessions: dict[str, Session] = {}
@@ -138,6 +146,7 @@ class Promises:
             if after.generation != before.generation:
                 self.truths[after.id].gangs[after.generation] = {kernel.name for kernel in after.kernels}
             self._makes_room_rightly(before, event)
+            self._waits_for_its_signal(before, event)
             if event.to_state is _S.SCHEDULED:
                 placed_on |= set(after.agents)
             # A restarted one keeps its place.
@@ -149,7 +158,7 @@ class Promises:
             self._gives_no_slot_twice(placed_on)
             self._is_within_limits()
 
-    def restored(self, store: Store, hosts: Mapping[str, Host]) -> set[str]:
+    def restored(self, store: Store) -> set[str]:
         """Take in that the database is an older one by now. Return the sessions that it does not know.
 
         What was PENDING then, or being launched or restarted, may begin again unless it runs, and what has ended since
@@ -167,9 +176,9 @@ class Promises:
             begins = session.state in {_S.PENDING, _S.SCHEDULED, _S.PREPARING} or restarts
             self.truths[session.id].restarts += begins
         alive = [s for s in stored.values() if s.state not in FINAL and not s.ends_for_good]
-        unknown = {session.id: self._unknown_launch(session, hosts) for session in alive}
+        unknown = {session.id: self._unknown_launch(session) for session in alive}
         self._to_adopt = {session_id: launch for session_id, launch in unknown.items() if launch is not None}
-        for host in hosts.values():
+        for host in self._hosts.values():
             for container in host.containers.values():
                 session = self.sessions[container.session_id]
                 if session.generation != container.generation or host.id not in session.agents:
@@ -179,10 +188,10 @@ class Promises:
         self._reservations = [one for one in self._reservations if one[0].name in there]
         return forgotten
 
-    def _unknown_launch(self, session: Session, hosts: Mapping[str, Host]) -> "Unknown | None":
+    def _unknown_launch(self, session: Session) -> "Unknown | None":
         """Return the newest launch after the one that the session is in, if all of its commands have begun."""
         begun: dict[int, dict[str, Host]] = defaultdict(dict)
-        for host in hosts.values():
+        for host in self._hosts.values():
             for container in host.containers.values():
                 lives = container.state in {"running", "exited"} and host.is_released(container)
                 if container.session_id == session.id and container.generation > session.generation and lives:
@@ -205,11 +214,11 @@ class Promises:
             message = f"{session.name}/{container.kernel_name} ran when the backup was restored, and is removed"
             raise BrokenPromiseError("not adopted", message)
 
-    def agents_are(self, agents: Iterable[Agent], hosts: Mapping[str, Host]) -> None:
+    def agents_are(self, agents: Iterable[Agent]) -> None:
         """Take in what the control node holds of agents."""
         for agent in agents:
             if agent.state is AgentState.LOST and not self._is(agent.id, AgentState.LOST):
-                host = hosts[agent.id]
+                host = self._hosts[agent.id]
                 if not host.was_in_trouble:
                     message = f"{agent.id} counts as LOST, and was never out of order by itself: {agent.problem}"
                     raise BrokenPromiseError("lost wrongly", message)
@@ -268,6 +277,20 @@ class Promises:
             closed = [a for a in session.agents if reservation.covers(a, session.spec.resource_group)]
             if meets and closed:
                 raise BrokenPromiseError("reserved", f"{session.name} is placed on {closed} despite {reservation}")
+
+    def _waits_for_its_signal(self, session: Session, event: Event) -> None:
+        truth = self.truths[session.id]
+        if event.session.get("signalled_at") is not None:
+            truth.signals_decided.append(event.session["signalled_at"])
+        ends = (event.from_state, event.to_state) == (_S.RUNNING, _S.TERMINATING) and is_planned(event.reason)
+        if not ends or not session.spec.signal_s or self.clock_jumped:
+            return
+        if not any(event.at - at >= time_of_signal(session) for at in truth.signals_decided):
+            seconds = [round(event.at - at, 1) for at in truth.signals_decided]
+            raise BrokenPromiseError("signal", f"{session.name} ends ({event.reason}) {seconds} s after its signals")
+        problem = broken_signal(session, truth.signalled, self._hosts, self.agents)
+        if problem:
+            raise BrokenPromiseError("signal", f"{session.name} ends ({event.reason}), and {problem}")
 
     def _makes_room_rightly(self, session: Session, event: Event) -> None:
         if event.reason.startswith("preempted by "):
@@ -420,6 +443,13 @@ class Promises:
                 "removed", f"{session.name}/{container.kernel_name} ran, and is removed on {host.id}"
             )
 
+    def is_signalled(self, host: Host, container: Container) -> None:
+        truth = self._of(container)
+        before = [one for one in truth.signalled if one.container is container]
+        if before and before[-1].number >= container.signals:
+            raise BrokenPromiseError("signal", f"{container.kernel_name} is sent signal {container.signals} again")
+        truth.signalled.append(Signalled(host.timeline.now, container.signals, host, container))
+
     def launch_fails(self, host: Host, session_id: str, *, permanent: bool) -> None:
         truth = self.truths[session_id]
         truth.failed_on.append(host.id)
@@ -430,14 +460,14 @@ class Promises:
 
     # What must come true once nothing is in the way any more
 
-    def unsettled(self, hosts: Mapping[str, Host]) -> list[str]:
+    def unsettled(self) -> list[str]:
         """Return what is still under way, or not as it shall stay."""
         found = []
         for session in self.sessions.values():
             if session.state in _UNDER_WAY:
                 found.append(f"{session.name} is {session.step or session.state}: {session.reason}")
             elif session.state is _S.RUNNING:
-                found += self._not_running(session, hosts)
+                found += self._not_running(session)
                 found += self._idle(session)
         return found
 
@@ -449,10 +479,10 @@ class Promises:
         idle_s = self.truths[session.id].idle_s(session.generation)
         return [f"{session.name} is idle for {idle_s:.0f} s"] if idle_s > timeout_s else []
 
-    def _not_running(self, session: Session, hosts: Mapping[str, Host]) -> list[str]:
+    def _not_running(self, session: Session) -> list[str]:
         found = []
         for kernel in session.kernels:
-            host = hosts[kernel.allocation.agent_id] if kernel.allocation else None
+            host = self._hosts[kernel.allocation.agent_id] if kernel.allocation else None
             container = host.containers.get((session.id, kernel.name)) if host else None
             if host is None or container is None or container.generation != session.generation:
                 found.append(f"{session.name} is RUNNING, and {kernel.name} is not there")

@@ -69,10 +69,12 @@ RESTORE = "restore"
 SHRINK = "shrink"
 PULLS_REFUSED = "pulls refused"
 PULLS_SLOW = "pulls slow"
+DRAIN_AND_END = "drain and end"
+EXTEND = "extend"
 # What befalls few schedules, each by a chance of its own.
 RARE = frozenset(
     {RESERVE, REMOVALS_FAIL, MODULE_DIES_REMOVING, REINSTALL, PRUNE, STATE_LOST, LEAVE, BACK_UP, RESTORE, SHRINK}
-    | {PULLS_REFUSED, PULLS_SLOW}
+    | {PULLS_REFUSED, PULLS_SLOW, DRAIN_AND_END, EXTEND}
 )
 # Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
@@ -160,6 +162,8 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     deeds = [_elastic(sizes, _used(usage, _submission(users, number))) for number in range(1, count + 1)]
     deeds += _urgent(random.Random(f"{seed} urgent"), count + 1, hosts)
     deeds = [_owned(random.Random(f"{seed} owner {deed.target}"), deed) for deed in deeds]
+    deeds = [_signalled(random.Random(f"{seed} signal {deed.target}"), deed) for deed in deeds]
+    deeds += _before_the_end(random.Random(f"{seed} before the end"), deeds, hosts)
     deeds += _reserved(random.Random(f"{seed} reserved"), hosts)
     for _ in range(users.choice((0, 0, 1, 1, 2))):
         kind = users.choice(("end", "end", "end", "restart", "drain", "resume", "hold", "let go"))
@@ -224,6 +228,30 @@ def _elastic(chance: random.Random, submission: Deed) -> Deed:
 
 def _owned(chance: random.Random, submission: Deed) -> Deed:
     return replace(submission, values=(*submission.values, ("owner", chance.choice(OWNERS))))
+
+
+def _signalled(chance: random.Random, submission: Deed) -> Deed:
+    """Return the submission, sometimes of a session whose command gets a signal before its end."""
+    values = dict(submission.values)
+    if values["command"] is None or chance.random() > 0.3:
+        return submission
+    values["signal"] = f"USR1@{chance.choice((3, 10, 30))}"
+    values["heeds_signal"] = chance.random() < 0.3
+    if chance.random() < 0.5:
+        values |= {"time_limit": "60s", "run_s": 150.0, "busy_s": 1000.0}
+    return replace(submission, values=tuple(values.items()))
+
+
+def _before_the_end(chance: random.Random, submissions: list[Deed], hosts: list[str]) -> list[Deed]:
+    """Return what brings a session's end nearer or puts it off; mostly nothing."""
+    found = []
+    if chance.random() < 0.1:
+        found.append(Deed(_time(chance), DRAIN_AND_END, chance.choice(hosts)))
+    limited = [deed.target for deed in submissions if dict(deed.values)["time_limit"]]
+    if limited and chance.random() < 0.3:
+        values = (("by_s", chance.choice((10, 40))),)
+        found.append(Deed(round(chance.uniform(10.0, 90.0), 3), EXTEND, chance.choice(limited), values))
+    return found
 
 
 def _reserved(chance: random.Random, hosts: list[str]) -> list[Deed]:

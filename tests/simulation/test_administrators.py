@@ -1,7 +1,7 @@
 """What administrators do to hosts and to the database costs sessions no more than the docs say."""
 
 from tests.simulation.schedules import BACK_UP, LEAVE, PRUNE, RESTORE, STATE_LOST
-from tests.simulation.test_checker import carried_out, fault, submission
+from tests.simulation.test_checker import FILLS, WAITS, carried_out, fault, submission
 from tests.simulation.test_found import story
 
 SERVICE = {"command": None, "cluster_size": 2, "cpu": "2"}
@@ -69,9 +69,7 @@ def test_a_restored_database_adopts_what_runs_and_removes_what_it_does_not_know(
 
 
 def test_a_session_that_was_launched_after_the_backup_goes_on_when_that_is_restored():
-    fills = submission(cpu="2", cluster_size=2, run_s=20.0)
-    waits = submission(2, at=10.0, cpu="2", run_s=100.0)
-    verdict = carried_out(fills, waits, fault(15.0, BACK_UP), fault(70.0, RESTORE, hold=True))
+    verdict = carried_out(FILLS, WAITS, fault(15.0, BACK_UP), fault(70.0, RESTORE, hold=True))
     assert verdict.broken is None
     assert ended(verdict, "s2") == ["main1 ends by command (0)"]
     assert any("PENDING → RUNNING" in line for line in story(verdict, "s2"))

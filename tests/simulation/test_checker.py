@@ -8,7 +8,16 @@ from unittest import mock
 import pytest
 
 from muster.core.agents.agent import AgentState
-from muster.core.lifecycle import conclusions, idle, interpretation, launch_usage, touch, transitions
+from muster.core.lifecycle import (
+    conclusions,
+    idle,
+    interpretation,
+    late_signals,
+    launch_usage,
+    touch,
+    transitions,
+    turn,
+)
 from muster.core.lifecycle.outcomes import record as record_outcomes
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Allocation, LaunchStep, Result, Session, SessionState
@@ -139,6 +148,9 @@ DIES_REMOVING = [
     )
     for host in ("a1", "a2")
 ]
+FILLS = submission(cpu="2", cluster_size=2, run_s=20.0)
+WAITS = submission(2, at=10.0, cpu="2", run_s=100.0)
+SIGNALLED = submission(run_s=150.0, time_limit="60s", signal="USR1@10")
 FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]], str]] = {
     "outcomes in the wrong order": (conclusions, "record", failing_although_others_began, ENGINE_STOPS, "twice"),
     "a release before all are up": (
@@ -189,6 +201,14 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]]
         *(group_pass, "victims", preempting_everything),
         *([(submission(cluster_size=4, run_s=60.0), submission(2, at=20.0, cluster_size=4, priority=80))],),
         "preempted wrongly",
+    ),
+    "an end before the signal has come": (
+        *(late_signals, "_is_on_its_way", lambda *_arguments: False),
+        *([(SIGNALLED, fault(40.0, "Ansible fails", for_s=60.0))], "signal"),
+    ),
+    "what was launched since the backup is removed": (
+        *(turn, "adoptions", lambda *_arguments: ()),
+        *([(FILLS, WAITS, fault(15.0, "back up"), fault(70.0, "restore", hold=True))], "not adopted"),
     ),
     "agents whose words are refused": (Modules, "_report", speaking_nonsense, [(submission(),)], "liveness"),
 }

@@ -119,3 +119,12 @@ def test_a_session_ends_where_an_earlier_launch_of_it_left_a_container():
         for resisting, other in (("a1", "a2"), ("a2", "a1"))
     ]
     assert {str(verdict.broken) for verdict in verdicts} == {"None"}
+
+
+def test_an_end_waits_for_a_signal_that_ansible_could_not_send():
+    """Its time counted from the decision: the command was killed without it."""
+    limited = submission(run_s=150.0, time_limit="60s", signal="USR1@10")
+    verdict = carried_out(limited, fault(40.0, "Ansible fails", for_s=60.0))
+    assert verdict.broken is None
+    came = [line for line in verdict.trace if "gets signal" in line or "RUNNING → TERMINATING" in line]
+    assert ["gets signal 1" in line for line in came] == [True, False], came

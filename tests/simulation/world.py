@@ -94,13 +94,13 @@ class World:
     def __init__(self, schedule: Schedule, *, traced: bool) -> None:
         self.timeline = Timeline()
         self._settings = settings_of(schedule.site)
-        self.promises = Promises(self._stored_agents, scheduling_policy(self._settings))
+        self.hosts: dict[str, Host] = {}
+        self.promises = Promises(self._stored_agents, scheduling_policy(self._settings), self.hosts)
         self.struck: Counter[str] = Counter()
         self.trace: list[str] = []
         self._schedule = schedule
         self._traced = traced
         self._overlays: dict[str, object] = {}
-        self.hosts: dict[str, Host] = {}
         for host_id, facts in schedule.hosts:
             hardware, inventory = host_of(host_id, connection="ssh", **dict(facts))
             chance = Chance(schedule.seed, f"host {host_id}")
@@ -156,7 +156,7 @@ class World:
             before = self.promises.agents.get(agent.id)
             if before is None or before.state is not agent.state:
                 self.note(f"{agent.id} is {agent.state} {agent.problem}")
-        self.promises.agents_are(agents, self.hosts)
+        self.promises.agents_are(agents)
         self.after_transaction()
 
     def forgotten(self, agent_id: str) -> None:
@@ -246,6 +246,13 @@ class World:
     def busy_for_s(self, container: Container) -> float:
         deed = self.deeds.submissions[container.session_id]
         return float(dict(deed.values).get("busy_s", 1000.0))
+
+    def is_signalled(self, host: Host, container: Container) -> None:
+        session, deed = self.promises.sessions[container.session_id], self.deeds.submissions[container.session_id]
+        self.note(f"{host.id}: {session.name}/{container.kernel_name} gets signal {container.signals}")
+        self.promises.is_signalled(host, container)
+        if dict(deed.values).get("heeds_signal"):
+            self.timeline.after(1.0, partial(self._command_ends, host, container, deed))
 
     def is_removed(self, host: Host, container: Container) -> None:
         self.promises.is_removed(host, container)
@@ -340,7 +347,7 @@ class World:
             self.timeline.after(_LOOK_EVERY_S, partial(self._look_until, until, missing, then))
 
     def _unsettled(self) -> list[str]:
-        found = self.promises.unsettled(self.hosts)
+        found = self.promises.unsettled()
         found += [f"{host_id} is in order, and not ALIVE" for host_id in self.hosts if not self._is_alive(host_id)]
         if found:
             return found

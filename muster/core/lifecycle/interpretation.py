@@ -1,6 +1,6 @@
 """Interpret incoming facts: what to record of them, and what the ledger keeps."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -15,7 +15,7 @@ from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.open_visits import step_of
-from muster.core.lifecycle.touch import RESISTING, STRAY_FILES, spooled
+from muster.core.lifecycle.touch import RESISTING, STRAY_FILES, spooled, unsent
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.snapshot import Snapshot
@@ -271,9 +271,17 @@ def _interpret_end(snapshot: Snapshot, meaning: Interpretation, end: VisitOver) 
     meaning = replace(meaning, ledger=replace(meaning.ledger, visits=meaning.ledger.visits.without(end.visit)))
     if end.error is not None:
         # If the visit broke off, an agent's silence says nothing about the agent.
-        adoption = meaning.ledger.adoption and meaning.ledger.adoption.asking(None)
-        paused_until = snapshot.now + PAUSE_AFTER_FAILURE_S
-        return replace(meaning, ledger=replace(meaning.ledger, adoption=adoption, paused_until=paused_until))
+        ledger = meaning.ledger
+        return replace(
+            meaning,
+            ledger=replace(
+                ledger,
+                adoption=ledger.adoption and ledger.adoption.asking(None),
+                paused_until=snapshot.now + PAUSE_AFTER_FAILURE_S,
+                # Nor has it asked them to send signals.
+                leftovers_tried=_without_signals(ledger.leftovers_tried, visit.waiting, snapshot),
+            ),
+        )
     if not visit.everywhere:
         silence = _Silence("Ansible returned no answer from it", visit.since, reached=False)
         return _with_silent(snapshot, meaning, dict.fromkeys(visit.waiting, silence))
@@ -281,6 +289,13 @@ def _interpret_end(snapshot: Snapshot, meaning: Interpretation, end: VisitOver) 
     needed = known & {agent_id for session in snapshot.placed for agent_id in session.agents}
     meaning = replace(meaning, forgotten=meaning.forgotten | (known - needed))
     return _with_silent(snapshot, meaning, dict.fromkeys(needed, _Silence(HAS_LEFT, visit.since, reached=False)))
+
+
+def _without_signals(
+    tried: Mapping[str, frozenset[str]], agent_ids: Collection[str], snapshot: Snapshot
+) -> Mapping[str, frozenset[str]]:
+    agents = {agent.id: agent for agent in snapshot.agents if agent.id in agent_ids and agent.id in tried}
+    return {**tried, **{id_: tried[id_] - unsent(agent, snapshot) for id_, agent in agents.items()}}
 
 
 @dataclass(frozen=True, slots=True)
