@@ -210,7 +210,8 @@ class Deeds:
 
         def over() -> None:
             host.troubles -= 1
-            host.well_since = self._world.timeline.now
+            # An answer of it may be late for longer.
+            host.well_since = max(host.well_since, self._world.timeline.now)
             end(host)
 
         self._lasts(deed, over)
