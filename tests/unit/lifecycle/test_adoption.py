@@ -1,0 +1,135 @@
+"""After a restore, a launch that nobody recorded is adopted where it is whole, on agents that were heard."""
+
+from dataclasses import dataclass, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.core.lifecycle.adoption import HELD_BY, Adoption, adoptions, observations
+from muster.core.lifecycle.applied import applied
+from muster.core.lifecycle.transitions import TRANSITIONS
+from muster.core.model.session import FINAL, Allocation, LaunchStep, Session, SessionState
+from muster.core.model.snapshot import Snapshot
+from tests.properties import dear
+from tests.reports import kernel_entry
+from tests.strategies.agents import make_agent, reporting
+from tests.strategies.sessions import make_session, placed_on, sessions_in_any_state
+from tests.strategies.values import NOW
+
+S = SessionState
+AGENTS = ("a1", "a2", "a3")
+WHOLE = "whole"
+DEFECTS = ("a part is gone", "a part has not begun", "of an earlier version", "reported twice")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch as it is on the agents: who has each kernel, by rank, and what is wrong with it."""
+
+    session: Session
+    agents: tuple[str, ...]
+    state: str
+
+    @property
+    def is_whole(self) -> bool:
+        return self.state == WHOLE
+
+
+@st.composite
+def launches(draw: st.DrawFn, session: Session, generation: int) -> Launch:
+    """Draw a launch of the session that its database does not know."""
+    size = draw(st.integers(*session.spec.sizes))
+    launched = replace(session.of_size(size if session.spec.is_elastic else None), generation=generation)
+    agents = tuple(draw(st.sampled_from(AGENTS)) for _ in launched.kernels)
+    return Launch(launched, agents, draw(st.sampled_from((WHOLE, WHOLE, *DEFECTS))))
+
+
+def reports(found: list[Launch]) -> dict[str, list[dict]]:
+    entries: dict[str, list[dict]] = {agent_id: [] for agent_id in AGENTS}
+    for launch in found:
+        last = launch.session.kernels[-1]
+        for kernel, agent_id in zip(launch.session.kernels, launch.agents, strict=True):
+            facts = {"generation": launch.session.generation}
+            if kernel is last and launch.state == "a part is gone":
+                continue
+            if kernel is last and launch.state == "a part has not begun":
+                facts["released"] = False
+            if launch.state == "of an earlier version":
+                facts["public_key"] = None
+            entries[agent_id].append(kernel_entry(launch.session, kernel.name, **facts))
+            if kernel is last and launch.state == "reported twice":
+                other = AGENTS[(AGENTS.index(agent_id) + 1) % len(AGENTS)]
+                entries[other].append(kernel_entry(launch.session, kernel.name, **facts))
+    return entries
+
+
+@st.composite
+def restored(draw: st.DrawFn) -> tuple[Snapshot, Adoption, dict[str, Launch]]:
+    """Draw an old database, whom was heard, and by session id the newest launch there is, whole ones and others."""
+    sessions = [draw(sessions_in_any_state(number * 100)) for number in range(1, draw(st.integers(2, 4)))]
+    found = {s.id: draw(launches(s, s.generation + draw(st.integers(1, 5)))) for s in sessions if draw(st.booleans())}
+    entries = reports(list(found.values()))
+    agents = tuple(reporting(make_agent(agent_id), kernels=entries[agent_id]) for agent_id in AGENTS)
+    heard = frozenset(draw(st.sets(st.sampled_from(AGENTS), min_size=1)))
+    active = tuple(session for session in sessions if session.state not in FINAL)
+    snapshot = Snapshot(draw(st.permutations(agents)), active, NOW + 1000)
+    return snapshot, Adoption(holds=draw(st.booleans()), heard=heard), found
+
+
+def is_to_be_adopted(session: Session, launch: Launch | None, heard: frozenset[str]) -> bool:
+    """Return whether the documentation says so (docs/operations.md, "Backup and restore")."""
+    return launch is not None and launch.is_whole and {*launch.agents} <= heard and not session.ends_for_good
+
+
+@dear
+@given(restored())
+def test_what_is_whole_on_agents_that_were_heard_is_adopted_and_nothing_else(case):
+    snapshot, adoption, found = case
+    events = adoptions(snapshot, adoption)
+    assert len({event.session_id for event in events}) == len(events)
+    after = {session.id: session for session in applied(snapshot, events).sessions}
+    for before in snapshot.sessions:
+        session, launch = after[before.id], found.get(before.id)
+        assert session.state is before.state or session.state in TRANSITIONS[before.state]
+        if launch is not None and is_to_be_adopted(before, launch, adoption.heard):
+            assert (session.state, session.generation, session.held_by) == (S.RUNNING, launch.session.generation, None)
+            assert tuple(kernel.allocation for kernel in session.kernels) == tuple(map(Allocation, launch.agents))
+            assert not any(kernel.allocation for kernel in session.spare)
+            assert before.submitted_at <= session.started_at <= snapshot.now
+        else:
+            assert session.generation == before.generation
+            assert session.state is not S.RUNNING or before.state is S.RUNNING
+
+
+@dear
+@given(restored())
+def test_what_was_adopted_runs_on_and_the_others_wait(case):
+    snapshot, adoption, found = case
+    after = applied(snapshot, adoptions(snapshot, adoption))
+    ended = {event.session_id for event in observations(after, adoption) if event.to_state is not S.RUNNING}
+    for session, before in zip(after.sessions, snapshot.sessions, strict=True):
+        if is_to_be_adopted(before, found.get(before.id), adoption.heard):
+            assert session.id not in ended
+        elif before.state is S.SCHEDULED:
+            assert (session.state, any(kernel.allocation for kernel in session.kernels)) == (S.PENDING, False)
+            assert session.held_by == (HELD_BY if adoption.holds else before.held_by)
+
+
+def test_what_was_already_adopted_is_not_adopted_again():
+    session = make_session(1)
+    launch = Launch(replace(session, generation=9), ("a1",), WHOLE)
+    agents = tuple(reporting(make_agent(id_), kernels=found) for id_, found in reports([launch]).items())
+    adoption = Adoption(holds=True, heard=frozenset(AGENTS))
+    snapshot = Snapshot(agents, (session,), NOW)
+    once = applied(snapshot, adoptions(snapshot, adoption))
+    assert once.sessions[0].state is S.RUNNING
+    assert adoptions(once, adoption) == ()
+
+
+def test_a_restart_that_was_under_way_is_queued_again_for_another_may_have_its_place():
+    restarting = replace(placed_on(make_session(1), "a1", state=S.TERMINATING), step=LaunchStep.RESTARTING)
+    snapshot = Snapshot((make_agent("a1"),), (restarting,), NOW)
+    for holds in (True, False):
+        (event,) = adoptions(snapshot, Adoption(holds=holds, heard=frozenset({"a1"})))
+        assert (event.to_state, event.session["requeue_after_end"]) == (S.TERMINATING, True)
+        assert event.session["held_by"] == (HELD_BY if holds else None)
