@@ -139,9 +139,9 @@ def _in_launch(session: Session, containers: Sequence[_Container], agents: Mappi
 
 
 def _allocation(agent: Agent, entry: KernelReport) -> Allocation | None:
-    """Return what a container has of its agent; None where it has a GPU that the agent lacks, or an unknown share."""
+    """Return what a container has of its agent; None where it has a GPU that the agent lacks now."""
     gpus = {gpu.uuid: gpu for gpu in agent.gpus}
-    if any(share.uuid not in gpus or (share.amount is None and share.mem_bytes is not None) for share in entry.gpus):
+    if not gpus.keys() >= {share.uuid for share in entry.gpus}:
         return None
     shares = tuple(
         GpuShare(share.uuid, gpus[share.uuid].capacity if share.amount is None else share.amount, share.amount is None)

@@ -1,10 +1,13 @@
 """After a restore, a launch that nobody recorded is adopted where it is whole, on agents that were heard."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.contract.report import KernelGpuReport
+from muster.core.agents.agent import Agent
 from muster.core.lifecycle.adoption import HELD_BY, Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied
 from muster.core.lifecycle.transitions import TRANSITIONS
@@ -44,8 +47,8 @@ def launches(draw: st.DrawFn, session: Session, generation: int) -> Launch:
     return Launch(launched, agents, draw(st.sampled_from((WHOLE, WHOLE, *DEFECTS))))
 
 
-def reports(found: list[Launch]) -> dict[str, list[dict]]:
-    entries: dict[str, list[dict]] = {agent_id: [] for agent_id in AGENTS}
+def reports(found: list[Launch]) -> dict[str, list[dict[str, Any]]]:
+    entries: dict[str, list[dict[str, Any]]] = {agent_id: [] for agent_id in AGENTS}
     for launch in found:
         last = launch.session.kernels[-1]
         for kernel, agent_id in zip(launch.session.kernels, launch.agents, strict=True):
@@ -124,6 +127,43 @@ def test_what_was_already_adopted_is_not_adopted_again():
     once = applied(snapshot, adoptions(snapshot, adoption))
     assert once.sessions[0].state is S.RUNNING
     assert adoptions(once, adoption) == ()
+
+
+def reporting_agent(*entries: dict[str, Any]) -> Agent:
+    return reporting(make_agent("a1", gpus=1), kernels=[*entries])
+
+
+HEARD = Adoption(holds=False, heard=frozenset({"a1"}))
+
+
+def test_of_several_launches_that_are_whole_the_newest_is_adopted():
+    session = make_session(1)
+    agent = reporting_agent(*(kernel_entry(session, "main1", generation=generation) for generation in (5, 9, 7)))
+    (event,) = adoptions(Snapshot((agent,), (session,), NOW), HEARD)
+    assert event.session["generation"] == 9
+
+
+def test_a_launch_with_a_gpu_that_its_agent_lacks_now_is_not_adopted():
+    session = make_session(1, gpu=1)
+    shares = {uuid: {**dict.fromkeys(KernelGpuReport.model_fields), "uuid": uuid} for uuid in ("GPU-a1-0", "GPU-gone")}
+    for uuid, share in shares.items():
+        agent = reporting_agent(kernel_entry(session, "main1", generation=9, gpus=[share]))
+        events = adoptions(Snapshot((agent,), (session,), NOW), HEARD)
+        assert len(events) == (uuid == "GPU-a1-0")
+
+
+def test_a_launch_on_an_agent_that_was_not_heard_stays_as_it_is():
+    """Its commands may have begun: it is to be asked first."""
+    starting = placed_on(make_session(1), "a2", state=S.PREPARING)
+    assert adoptions(Snapshot((make_agent("a1"), make_agent("a2")), (starting,), NOW), HEARD) == ()
+
+
+def test_what_is_to_be_queued_again_anyway_is_left_to_itself_unless_it_is_held():
+    ending = replace(placed_on(make_session(1), "a1", state=S.TERMINATING), requeue_after_end=True)
+    snapshot = Snapshot((make_agent("a1"),), (ending,), NOW)
+    assert adoptions(snapshot, HEARD) == ()
+    (event,) = adoptions(snapshot, replace(HEARD, holds=True))
+    assert event.session["held_by"] == HELD_BY
 
 
 def test_a_restart_that_was_under_way_is_queued_again_for_another_may_have_its_place():

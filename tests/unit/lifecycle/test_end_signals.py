@@ -318,6 +318,16 @@ def test_an_end_waits_for_no_signal_that_an_agent_cannot_send():
     assert concluded(WAITS, NOW + 600, agent=away).state is S.TERMINATING
 
 
+def test_an_end_waits_for_no_other_sessions_signal():
+    neighbour = placed_on(make_session(5, command="train", signal="USR1@60"), "a1")
+    waits = replace(neighbour, signals=1, signalled_at=NOW + 500)
+    sent = replace(LIMITED, signals=1, signalled_at=NOW + 480)
+    entries = [kernel_entry(sent, "main1", signals=1), kernel_entry(waits, "main1", signals=0)]
+    snapshot = Snapshot((reporting(make_agent("a1"), kernels=entries),), (sent, waits), NOW + 600)
+    events, _ = conclude(snapshot, Ledger(), RULES)
+    assert [(event.session_id, event.to_state) for event in events] == [(sent.id, S.TERMINATING)]
+
+
 def answered(session: Session, now: float) -> Session:
     """Return the session after the visit to its agent in which its command was sent the signal."""
     ledger = Ledger(visits=OpenVisits().opened({"a1"}, NOW + 481))
