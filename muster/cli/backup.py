@@ -51,8 +51,8 @@ def backup(file: Path, force: bool, as_json: bool) -> None:
 def restore(file: Path, force: bool, no_hold: bool, as_json: bool) -> None:
     """Put the backup FILE in the place of this control node's state. Stop `muster daemon` and `muster web` first.
 
-    The next pass adopts the sessions that still run. Pending sessions are held, since they may have run after the
-    backup was taken: release those that have not.
+    The next pass adopts the sessions that run, also those that were launched after the backup was taken. Pending
+    sessions that do not run are held, since they may have run and ended since: release those that have not.
     """
     from muster.service.backup import restore as restore_backup  # noqa: PLC0415 - it loads the store
 
@@ -66,5 +66,5 @@ def restore(file: Path, force: bool, no_hold: bool, as_json: bool) -> None:
     if done.replaced is not None:
         click.echo(f"what was there before is in {done.replaced}")
     if done.held:
-        click.echo(f"{done.held} pending sessions are held; `muster release SESSION` lets one start")
-    click.echo("start `muster daemon` again: its first pass adopts the sessions that still run")
+        click.echo(f"{done.held} pending sessions are held unless they run; `muster release SESSION` lets one start")
+    click.echo("start `muster daemon` again: its first pass adopts the sessions that run")

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from muster.core.agents.agent import Agent, AgentState
@@ -16,6 +16,7 @@ from muster.store.store import Store
 from tests.simulation.containers import Container
 from tests.simulation.end_signals import Signalled, broken_signal, is_planned, time_of_signal
 from tests.simulation.hosts import Host
+from tests.simulation.truths import Begun, Truth, Unknown
 from tests.strategies.capacity import Ledger
 
 _S = SessionState
@@ -32,74 +33,6 @@ class BrokenPromiseError(BaseException):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}")
         self.kind = kind
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A kernel's command has begun."""
-
-    at: float
-    generation: int
-    kernel: str
-    host: Host
-    container: Container
-
-    @property
-    def busy_for_s(self) -> float:
-        return self.host.witness.busy_for_s(self.container)
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """A launch that the database does not know since it was restored; `since` is when that was."""
-
-    generation: int
-    hosts: tuple[Host, ...]
-    since: float
-
-
-@dataclass
-class Truth:
-    """The truth about a session. `started` are its containers that ever ran, with their hosts.
-
-    `ends` are kernel names with causes and exit codes, by generation, `gangs` the kernels of each launch, by name.
-    `signals_decided` are when signals were decided on, or began late, by the control node's clock; `signalled` are
-    those that its commands got.
-    """
-
-    submitted: Session
-    gangs: dict[int, set[str]] = field(default_factory=dict)
-    started: list[tuple[Host, Container]] = field(default_factory=list)
-    begun: list[Begun] = field(default_factory=list)
-    ends: dict[int, list[tuple[str, str, int | None, bool]]] = field(default_factory=lambda: defaultdict(list))
-    harms: set[str] = field(default_factory=set)
-    failed_on: list[str] = field(default_factory=list)
-    permanent_failure: bool = False
-    signals_decided: list[float] = field(default_factory=list)
-    signalled: list[Signalled] = field(default_factory=list)
-    restarts: int = 0
-    ended_by_user: bool = False
-
-    def idle_s(self, generation: int) -> float:
-        """Return for how long none of a launch's kernels has been in use; below 0 while one will be for some time."""
-        begun = [begun for begun in self.begun if begun.generation == generation]
-        return min(b.host.timeline.now - (b.container.started_at or 0.0) - b.busy_for_s for b in begun)
-
-    def used_s(self, kernel: str, generation: int) -> float:
-        """Return for how many seconds a kernel was in use in a launch, before its command began, too."""
-        return sum(
-            container.busy_s(host.witness.busy_for_s(container), host.timeline.now)
-            for host, container in self.started
-            if (container.kernel_name, container.generation) == (kernel, generation)
-        )
-
-    def ever_up(self, generation: int) -> set[str]:
-        """Return the names of the kernels that have run in a launch."""
-        return {container.kernel_name for _, container in self.started if container.generation == generation}
-
-    def commands(self, generation: int) -> dict[str, tuple[int | None, bool]]:
-        """Return, by kernel name, how its own command ended: the exit code, and whether it ran out of memory."""
-        return {name: (code, oom) for name, cause, code, oom in self.ends[generation] if cause == "command"}
 
 
 class Promises:
@@ -188,7 +121,7 @@ class Promises:
         self._reservations = [one for one in self._reservations if one[0].name in there]
         return forgotten
 
-    def _unknown_launch(self, session: Session) -> "Unknown | None":
+    def _unknown_launch(self, session: Session) -> Unknown | None:
         """Return the newest launch after the one that the session is in, if all of its commands have begun."""
         begun: dict[int, dict[str, Host]] = defaultdict(dict)
         for host in self._hosts.values():

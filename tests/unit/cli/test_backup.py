@@ -13,7 +13,7 @@ def test_a_backup_brings_a_lost_state_directory_back(state_dir, tmp_path):
     shutil.rmtree(state_dir)
     done = muster("restore", str(tmp_path / "b.tar.gz"))
     assert (done.code, done.err) == (0, "")
-    assert "1 pending sessions are held; `muster release SESSION` lets one start" in done.out
+    assert "1 pending sessions are held unless they run; `muster release SESSION` lets one start" in done.out
     assert muster("ls").out.splitlines()[1].split()[1] == "train"
     assert muster("release", "train").out == "train is PENDING\n"
 
