@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from muster.contract.report import KernelReport
 from muster.core.agents.agent import Agent
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.observation import has_begun, observe, seen_kernels
+from muster.core.lifecycle.observation import has_begun, newest_believed, observe, seen_kernels
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.reported import Reports
-from muster.core.model.session import EXITED, Allocation, GpuShare, LaunchStep, Session, SessionState
+from muster.core.model.session import EXITED, Allocation, GpuShare, Kernel, LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 
 HELD_BY = "muster restore"
@@ -52,7 +52,7 @@ def adoptions(snapshot: Snapshot, adoption: Adoption) -> tuple[Event, ...]:
     for session in snapshot.sessions:
         if session.ends_for_good:
             continue
-        as_it_runs = _as_it_runs(session, launches.get(session.id, {}), agents)
+        as_it_runs = _as_it_runs(session, launches.get(session.id, {}), agents, newest_believed(snapshot.now))
         if as_it_runs is not None:
             seen = seen_kernels(as_it_runs, reports)
             events.append(transitions.adopted(session, as_it_runs, seen, snapshot.now))
@@ -102,12 +102,12 @@ def _launches(reports: Reports) -> dict[str, dict[int, list[_Container]]]:
 
 
 def _as_it_runs(
-    session: Session, launches: Mapping[int, Sequence[_Container]], agents: Mapping[str, Agent]
+    session: Session, launches: Mapping[int, Sequence[_Container]], agents: Mapping[str, Agent], newest: int
 ) -> Session | None:
     """Return the session in its newest launch that can be adopted; None where there is none."""
-    is_launched = session.state is SessionState.PREPARING
+    oldest = session.generation + (session.state is not SessionState.PREPARING)
     for generation, containers in sorted(launches.items(), reverse=True):
-        if generation > session.generation or (is_launched and generation == session.generation):
+        if oldest <= generation <= newest:
             as_it_runs = _in_launch(session, containers, agents)
             if as_it_runs is not None:
                 return as_it_runs
@@ -118,19 +118,21 @@ def _in_launch(session: Session, containers: Sequence[_Container], agents: Mappi
     """Return the session in the launch that these are the containers of; None where that is not whole."""
     size, (least, most) = len(containers), session.spec.sizes
     entries = {one.entry.kernel_id: one.entry for one in containers}
+    places = {one.entry.kernel_id: one.agent_id for one in containers}
     if not least <= size <= most or entries.keys() != {kernel.id for kernel in session.possible_kernels[:size]}:
         return None
     have_begun = all(entry.released and entry.state in {"running", *EXITED} for entry in entries.values())
     public_key = entries[session.main.id].public_key
     if not have_begun or public_key is None:
         return None
-    allocations = {one.entry.kernel_id: _allocation(agents[one.agent_id], one.entry) for one in containers}
+    kernels = {kernel.id: kernel for kernel in session.possible_kernels}
+    allocations = {id_: _allocation(agents[agent_id], kernels[id_], entries[id_]) for id_, agent_id in places.items()}
     if None in allocations.values():
         return None
-    spans_agents = len({one.agent_id for one in containers}) > 1
+    spans_agents = len(set(places.values())) > 1
     return replace(
         session,
-        kernels=tuple(replace(kernel, allocation=allocations.get(kernel.id)) for kernel in session.possible_kernels),
+        kernels=tuple(replace(kernel, allocation=allocations.get(id_)) for id_, kernel in kernels.items()),
         spare=(),
         generation=containers[0].entry.generation,
         public_key=public_key,
@@ -138,10 +140,14 @@ def _in_launch(session: Session, containers: Sequence[_Container], agents: Mappi
     ).of_size(size if session.spec.is_elastic else None)
 
 
-def _allocation(agent: Agent, entry: KernelReport) -> Allocation | None:
-    """Return what a container has of its agent; None where it has a GPU that the agent lacks now."""
+def _allocation(agent: Agent, kernel: Kernel, entry: KernelReport) -> Allocation | None:
+    """Return what a kernel's container has of its agent.
+
+    None where that is a GPU that the agent lacks now, or more of one than the kernel requests.
+    """
     gpus = {gpu.uuid: gpu for gpu in agent.gpus}
-    if not gpus.keys() >= {share.uuid for share in entry.gpus}:
+    parts = sum(share.amount or 0 for share in entry.gpus)
+    if parts > kernel.slots.fgpu or not gpus.keys() >= {share.uuid for share in entry.gpus}:
         return None
     shares = tuple(
         GpuShare(share.uuid, gpus[share.uuid].capacity if share.amount is None else share.amount, share.amount is None)

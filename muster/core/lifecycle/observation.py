@@ -146,12 +146,17 @@ def has_failed(facts: Mapping[str, Any]) -> bool:
 
 
 def newest_accepted(agents: Iterable[Agent], now: float) -> int:
-    """Return the newest generation that these agents say they have accepted.
-
-    One that is far ahead of the clock is not believed: there must be higher numbers left for everybody else.
-    """
-    most = int((now + _MOST_AHEAD_S) * 1000)
+    """Return the newest generation that these agents say they have accepted, of those that are believed."""
+    most = newest_believed(now)
     return max((g for agent in agents if (g := agent.report.generation or 0) <= most), default=0)
+
+
+def newest_believed(now: float) -> int:
+    """Return the highest generation that an agent is believed to know.
+
+    One far ahead of the clock is not: there must be higher numbers left for everybody else.
+    """
+    return int((now + _MOST_AHEAD_S) * 1000)
 
 
 def missed_the_launch(session: Session, reports: Reports) -> str:

@@ -152,6 +152,21 @@ def test_a_launch_with_a_gpu_that_its_agent_lacks_now_is_not_adopted():
         assert len(events) == (uuid == "GPU-a1-0")
 
 
+def test_what_an_agent_claims_beyond_reason_is_not_adopted():
+    """More of a GPU than was requested, or a launch in the far future."""
+    session = make_session(1, fgpu="0.5")
+    share = {**dict.fromkeys(KernelGpuReport.model_fields), "uuid": "GPU-a1-0", "mem_bytes": 1, "compute": 1}
+
+    def adopted(amount: int, generation: int) -> bool:
+        entry = kernel_entry(session, "main1", generation=generation, gpus=[{**share, "amount": amount}])
+        return bool(adoptions(Snapshot((reporting_agent(entry),), (session,), NOW), HEARD))
+
+    assert adopted(500, int(NOW * 1000))
+    assert not adopted(501, int(NOW * 1000))
+    assert not adopted(1 << 60, int(NOW * 1000))
+    assert not adopted(500, 1 << 60)
+
+
 def test_a_launch_on_an_agent_that_was_not_heard_stays_as_it_is():
     """Its commands may have begun: it is to be asked first."""
     starting = placed_on(make_session(1), "a2", state=S.PREPARING)
