@@ -68,19 +68,26 @@ def observations(snapshot: Snapshot, adoption: Adoption) -> tuple[Event, ...]:
 
 
 def _given_up(session: Session, reports: Reports, adoption: Adoption, now: float) -> Event | None:
-    """Return the end of a launch or restart that was under way in the backup; None where there was none."""
+    """Return the end of a launch or restart that was under way in the backup; None where there was none.
+
+    Of a launch on one agent, which was not heard, is found out later what became.
+    """
     held_by = HELD_BY if adoption.holds else session.held_by
     if session.state is SessionState.TERMINATING:
         changes = session.step is LaunchStep.RESTARTING or held_by != session.held_by
         return transitions.queued_instead(session, held_by, now) if changes else None
-    if session.state is SessionState.SCHEDULED or session.step is LaunchStep.PULLING:
-        is_over = True
-    else:
-        is_over = session.step is LaunchStep.STARTING and reports.keys() >= set(session.agents)
-    if not is_over:
+    if session.step is LaunchStep.STARTING:
+        away = [agent_id for agent_id in session.agents if agent_id not in reports]
+        if has_begun(session, reports):
+            return transitions.fail_begun(session, "a part of its launch was gone when a backup was restored", now)
+        if away and session.spans_agents:
+            # It may have been released since, which the backup does not say.
+            reason = f"agent {away[0]} was away when a backup was restored, and commands may have begun"
+            return transitions.fail_begun(session, reason, now)
+        if away:
+            return None
+    elif session.state is not SessionState.SCHEDULED and session.step is not LaunchStep.PULLING:
         return None
-    if session.step is LaunchStep.STARTING and has_begun(session, reports):
-        return transitions.fail_begun(session, "a part of its launch was gone when a backup was restored", now)
     event = transitions.back_to_the_queue(session, "it does not run since the backup that was restored", now)
     return replace(event, session={**event.session, "held_by": held_by})
 

@@ -11,7 +11,7 @@ from muster.core.agents.agent import Agent
 from muster.core.lifecycle.adoption import HELD_BY, Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied
 from muster.core.lifecycle.transitions import TRANSITIONS
-from muster.core.model.session import FINAL, Allocation, LaunchStep, Session, SessionState
+from muster.core.model.session import FINAL, Allocation, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.properties import dear
 from tests.reports import kernel_entry
@@ -171,6 +171,15 @@ def test_a_launch_on_an_agent_that_was_not_heard_stays_as_it_is():
     """Its commands may have begun: it is to be asked first."""
     starting = placed_on(make_session(1), "a2", state=S.PREPARING)
     assert adoptions(Snapshot((make_agent("a1"), make_agent("a2")), (starting,), NOW), HEARD) == ()
+
+
+def test_a_gang_that_may_have_begun_since_on_an_agent_that_is_away_does_not_begin_again():
+    """In the backup its containers were being made: its commands are released by a later visit."""
+    starting = placed_on(make_session(1, cluster_size=2, cluster_mode="multi-node"), "a1", "a2", state=S.PREPARING)
+    for entries in ([], [kernel_entry(starting, "main1")]):
+        agents = (reporting_agent(*entries), make_agent("a2"))
+        (event,) = adoptions(Snapshot(agents, (starting,), NOW), HEARD)
+        assert (event.to_state, event.session["result"]) == (S.TERMINATING, Result.FAILURE)
 
 
 def test_what_is_to_be_queued_again_anyway_is_left_to_itself_unless_it_is_held():
