@@ -136,6 +136,15 @@ class Promises:
         on = tuple(begun[max(whole)].values())
         return Unknown(max(whole), on, on[0].timeline.now)
 
+    def _there(self, session: Session, generation: int) -> set[str]:
+        """Return the names of the kernels of a launch that have containers."""
+        return {
+            container.kernel_name
+            for host in self._hosts.values()
+            for container in host.containers.values()
+            if (container.session_id, container.generation) == (session.id, generation)
+        }
+
     def _is_adopted(self, session: Session, container: Container) -> None:
         """Check, where a container is removed, that it is not of a launch that a restored database should know."""
         unknown = self._to_adopt.get(session.id)
@@ -143,7 +152,10 @@ class Promises:
             return
         del self._to_adopt[session.id]
         was_in_trouble = any(host.troubles or host.well_since >= unknown.since for host in unknown.hosts)
-        if session.generation != unknown.generation and not was_in_trouble and not self._of(container).ended_by_user:
+        # Others may have removed a container of it meanwhile.
+        is_whole = self._there(session, unknown.generation) == self._of(container).gangs[unknown.generation]
+        is_excused = was_in_trouble or not is_whole or self._of(container).ended_by_user
+        if session.generation != unknown.generation and not is_excused:
             message = f"{session.name}/{container.kernel_name} ran when the backup was restored, and is removed"
             raise BrokenPromiseError("not adopted", message)
 
