@@ -6,12 +6,20 @@ nothing is ended, removed, launched or placed.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from muster.contract.report import KernelReport
 from muster.core.agents.agent import Agent
-from muster.core.lifecycle import transitions
 from muster.core.lifecycle.observation import has_begun, newest_believed, observe, seen_kernels
-from muster.core.lifecycle.transitions import Event
+from muster.core.lifecycle.transitions import (
+    NO_CONTAINER,
+    NO_SIGNAL,
+    NOT_PLACED,
+    Event,
+    back_to_the_queue,
+    fail_begun,
+    transition,
+)
 from muster.core.model.reported import Reports
 from muster.core.model.session import EXITED, Allocation, GpuShare, Kernel, LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -55,7 +63,7 @@ def adoptions(snapshot: Snapshot, adoption: Adoption) -> tuple[Event, ...]:
         as_it_runs = _as_it_runs(session, launches.get(session.id, {}), agents, newest_believed(snapshot.now))
         if as_it_runs is not None:
             seen = seen_kernels(as_it_runs, reports)
-            events.append(transitions.adopted(session, as_it_runs, seen, snapshot.now))
+            events.append(_adopted(session, as_it_runs, seen, snapshot.now))
         elif event := _given_up(session, reports, adoption, snapshot.now):
             events.append(event)
     return tuple(events)
@@ -75,21 +83,69 @@ def _given_up(session: Session, reports: Reports, adoption: Adoption, now: float
     held_by = HELD_BY if adoption.holds else session.held_by
     if session.state is SessionState.TERMINATING:
         changes = session.step is LaunchStep.RESTARTING or held_by != session.held_by
-        return transitions.queued_instead(session, held_by, now) if changes else None
+        return _queued_instead(session, held_by, now) if changes else None
     if session.step is LaunchStep.STARTING:
         away = [agent_id for agent_id in session.agents if agent_id not in reports]
         if has_begun(session, reports):
-            return transitions.fail_begun(session, "a part of its launch was gone when a backup was restored", now)
+            return fail_begun(session, "a part of its launch was gone when a backup was restored", now)
         if away and session.spans_agents:
             # It may have been released since, which the backup does not say.
             reason = f"agent {away[0]} was away when a backup was restored, and commands may have begun"
-            return transitions.fail_begun(session, reason, now)
+            return fail_begun(session, reason, now)
         if away:
             return None
     elif session.state is not SessionState.SCHEDULED and session.step is not LaunchStep.PULLING:
         return None
-    event = transitions.back_to_the_queue(session, "it does not run since the backup that was restored", now)
+    event = back_to_the_queue(session, "it does not run since the backup that was restored", now)
     return replace(event, session={**event.session, "held_by": held_by})
+
+
+def _adopted(session: Session, as_it_runs: Session, seen: Mapping[str, Mapping[str, Any]], now: float) -> Event:
+    """Return → RUNNING for a session that a restored database knows from before the launch in which it runs.
+
+    `as_it_runs` has that launch's kernels with their allocations, `seen` the facts of its containers. Its time counts
+    from when its launch was decided on, which its generation tells.
+    """
+    placed = {kernel.id: kernel.allocation for kernel in as_it_runs.kernels}
+    changes: dict[str, Any] = {
+        **NOT_PLACED,
+        **NO_SIGNAL,
+        "placed_mode": as_it_runs.placed_mode,
+        "given": as_it_runs.given,
+        "generation": as_it_runs.generation,
+        "public_key": as_it_runs.public_key,
+        "started_at": min(now, max(session.submitted_at, as_it_runs.generation / 1000)),
+        "signals": max(int(facts["signals"]) for facts in seen.values()),
+        "wait": None,
+        "retry_at": None,
+        "held_by": None,
+        "attempts": 0,
+        "failed_on": (),
+        "stranded_on": (),
+        "moved_for": None,
+        "requeue_after_end": False,
+        "result": None,
+        "exit_code": None,
+        "notice": None,
+        "warned_at": None,
+    }
+    kernels = {
+        kernel.id: {**NO_CONTAINER, "allocation": placed.get(kernel.id), **seen.get(kernel.id, {})}
+        for kernel in session.possible_kernels
+    }
+    reason = "it runs: a launch after the backup that was restored"
+    event = transition(session, SessionState.RUNNING, reason, now, **changes, kernels=kernels)
+    return replace(event, expects={"generation": session.generation})
+
+
+def _queued_instead(session: Session, held_by: str | None, now: float) -> Event:
+    """Return TERMINATING → TERMINATING for a restart: the session goes back into the queue once it has stopped.
+
+    Another session may have its place by then. One that is to be queued again anyway is only held, if that is asked.
+    """
+    reason = f"{session.reason}; it is queued again, since a backup was restored"
+    changes: dict[str, Any] = {"step": None, "requeue_after_end": True, "held_by": held_by}
+    return transition(session, SessionState.TERMINATING, reason, now, **changes)
 
 
 @dataclass(frozen=True, slots=True)

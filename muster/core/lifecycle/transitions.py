@@ -31,8 +31,8 @@ TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
 MAX_LAUNCHES = 3
 RETRY_DELAY_S = 5.0
 _MOST_DOUBLINGS = 6
-_NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": (), "given": None}
-_NO_CONTAINER: Mapping[str, Any] = {
+NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": (), "given": None}
+NO_CONTAINER: Mapping[str, Any] = {
     "allocation": None,
     "container_id": None,
     "container_state": None,
@@ -48,7 +48,7 @@ _NO_CONTAINER: Mapping[str, Any] = {
     "signals": 0,
     "signal_receivers": 0,
 }
-_NO_SIGNAL: Mapping[str, Any] = {"signals": 0, "signalled_at": None, "leaves_at": None, "ends_for": None}
+NO_SIGNAL: Mapping[str, Any] = {"signals": 0, "signalled_at": None, "leaves_at": None, "ends_for": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def _must_be_pending(session: Session, what: str) -> None:
 def back_to_the_queue(session: Session, reason: str, now: float) -> Event:
     """Return → PENDING, at its old place in the queue: not the session's fault."""
     kernels = {kernel.id: {"allocation": None} for kernel in session.kernels}
-    return transition(session, _S.PENDING, reason, now, **_NOT_PLACED, kernels=kernels)
+    return transition(session, _S.PENDING, reason, now, **NOT_PLACED, kernels=kernels)
 
 
 def image_gone(session: Session, gone: Mapping[str, Iterable[str]], now: float) -> Event:
@@ -232,56 +232,8 @@ def all_started(session: Session, kernels: Mapping[str, Mapping[str, Any]], now:
 
 def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float) -> Event:
     fresh: dict[str, Any] = {"started_at": now, "step": None, "notice": None, "warned_at": None, "failed_on": ()}
-    fresh |= _NO_SIGNAL
+    fresh |= NO_SIGNAL
     return transition(session, _S.RUNNING, "running", now, **fresh, kernels=kernels)
-
-
-def adopted(session: Session, as_it_runs: Session, seen: Mapping[str, Mapping[str, Any]], now: float) -> Event:
-    """Return → RUNNING for a session that a restored database knows from before the launch in which it runs.
-
-    `as_it_runs` has that launch's kernels with their allocations, `seen` the facts of its containers. Its time counts
-    from when its launch was decided on, which its generation tells.
-    """
-    placed = {kernel.id: kernel.allocation for kernel in as_it_runs.kernels}
-    changes: dict[str, Any] = {
-        **_NOT_PLACED,
-        **_NO_SIGNAL,
-        "placed_mode": as_it_runs.placed_mode,
-        "given": as_it_runs.given,
-        "generation": as_it_runs.generation,
-        "public_key": as_it_runs.public_key,
-        "started_at": min(now, max(session.submitted_at, as_it_runs.generation / 1000)),
-        "signals": max(int(facts["signals"]) for facts in seen.values()),
-        "wait": None,
-        "retry_at": None,
-        "held_by": None,
-        "attempts": 0,
-        "failed_on": (),
-        "stranded_on": (),
-        "moved_for": None,
-        "requeue_after_end": False,
-        "result": None,
-        "exit_code": None,
-        "notice": None,
-        "warned_at": None,
-    }
-    kernels = {
-        kernel.id: {**_NO_CONTAINER, "allocation": placed.get(kernel.id), **seen.get(kernel.id, {})}
-        for kernel in session.possible_kernels
-    }
-    reason = "it runs: a launch after the backup that was restored"
-    event = transition(session, _S.RUNNING, reason, now, **changes, kernels=kernels)
-    return replace(event, expects={"generation": session.generation})
-
-
-def queued_instead(session: Session, held_by: str | None, now: float) -> Event:
-    """Return TERMINATING → TERMINATING for a restart: the session goes back into the queue once it has stopped.
-
-    Another session may have its place by then. One that is to be queued again anyway is only held, if that is asked.
-    """
-    reason = f"{session.reason}; it is queued again, since a backup was restored"
-    changes: dict[str, Any] = {"step": None, "requeue_after_end": True, "held_by": held_by}
-    return transition(session, _S.TERMINATING, reason, now, **changes)
 
 
 def launch_failed(
@@ -436,7 +388,7 @@ def extend(session: Session, seconds: int, by: str, now: float) -> Event:
 
 def _launched_again(session: Session, now: float) -> Event:
     """Return TERMINATING → SCHEDULED on the same agents; their obstacles are found before the launch."""
-    cleared = {name: value for name, value in _NO_CONTAINER.items() if name != "allocation"}
+    cleared = {name: value for name, value in NO_CONTAINER.items() if name != "allocation"}
     event = transition(
         session,
         _S.SCHEDULED,
@@ -461,9 +413,9 @@ def ended(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: float
         return _launched_again(session, now)
     if not session.requeue_after_end:
         return transition(session, _S.TERMINATED, session.reason, now, kernels=kernels)
-    kernels = {kernel.id: _NO_CONTAINER for kernel in session.kernels}
+    kernels = {kernel.id: NO_CONTAINER for kernel in session.kernels}
     again = {"requeue_after_end": False, "requeues": session.requeues + 1, "attempts": 0, "started_at": None}
-    event = transition(session, _S.PENDING, session.reason, now, **_NOT_PLACED, **again, kernels=kernels)
+    event = transition(session, _S.PENDING, session.reason, now, **NOT_PLACED, **again, kernels=kernels)
     # A user may have ended it for good since it was read.
     return replace(event, expects={"requeue_after_end": True})
 
