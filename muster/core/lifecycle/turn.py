@@ -59,7 +59,6 @@ class Turn:
     `again` another one follows in any case. `snapshot` is as it will be once the events are committed. `waits` says why
     sessions are PENDING; None: as before. `agents` are those that the clock has changed, `records` the launch records
     that it has, by agent id. Agents that are `awaited` are being observed, and sessions need them to start or to end.
-    `adopts`: with it, what runs since before a restore is adopted for good.
     """
 
     events: tuple[Event, ...]
@@ -72,7 +71,6 @@ class Turn:
     records: Mapping[str, LaunchRecord] = field(default_factory=dict)
     awaited: frozenset[str] = frozenset()
     again: bool = False
-    adopts: bool = False
 
 
 def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRules) -> Turn:
@@ -137,7 +135,7 @@ def _turn_of_adoption(snapshot: Snapshot, ledger: Ledger, adoption: Adoption, ru
     events = adoptions(snapshot, adoption)
     after = applied(snapshot, events)
     events += observations(after, adoption)
-    return Turn(events, replace(ledger, adoption=None), applied(snapshot, events), again=True, adopts=True)
+    return Turn(events, replace(ledger, adoption=None), applied(snapshot, events), again=True)
 
 
 def turn_of_deaths(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> Turn:

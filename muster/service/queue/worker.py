@@ -179,10 +179,10 @@ class QueueWorker:
         if decided.agents:
             self._shell.store.save_agents(decided.agents)
         self._shell.store.save_launch_records(decided.records)
-        self.ledger, self.snapshot = decided.ledger, decided.snapshot
-        if decided.adopts:
+        if self.ledger.adoption is not None and decided.ledger.adoption is None:
             self._shell.store.queue.finish_adoption()
             log.info("all agents have said what they run: the queue goes on from that")
+        self.ledger, self.snapshot = decided.ledger, decided.snapshot
         if decided.waits is not None:
             self._save_waits(decided.waits)
         self._begin(decided)

@@ -40,6 +40,15 @@ def restored(node: ControlNode, backup: Path, *, hold: bool = True) -> None:
     node.open()
 
 
+def two_that_fill_their_agents(node: ControlNode) -> tuple[Session, Session]:
+    """Return sessions that were launched after the backup that was restored; each fills an agent."""
+    sessions = node.submit(cpu=2), node.submit(cpu=2)
+    backup = backed_up(node)
+    node.run()
+    restored(node, backup, hold=False)
+    return sessions
+
+
 def containers(node: ControlNode) -> dict[str, int]:
     """Return the numbers of all containers, by kernel id: one that was made anew has another."""
     return {key: one.number for agent in node.gateway.agents.values() for key, one in agent.containers.items()}
@@ -223,11 +232,8 @@ def test_an_unfinished_launch_is_not_adopted(node, agents):
 
 
 def test_nothing_is_launched_or_removed_before_every_agent_was_heard(node, agents):
-    runs, waits = node.submit(cpu=2), node.submit(cpu=2)
-    backup = backed_up(node)
-    node.run()
+    runs, waits = two_that_fill_their_agents(node)
     there = containers(node)
-    restored(node, backup, hold=False)
     agents[1].hangs = True
     node.run()
     assert (node.state(runs), node.state(waits), containers(node)) == (S.PENDING, S.PENDING, there)
@@ -238,10 +244,7 @@ def test_nothing_is_launched_or_removed_before_every_agent_was_heard(node, agent
 
 
 def test_an_agent_that_hangs_is_waited_for_until_it_would_be_lost(node, agents):
-    runs, waits = node.submit(cpu=2), node.submit(cpu=2)
-    backup = backed_up(node)
-    node.run()
-    restored(node, backup, hold=False)
+    runs, waits = two_that_fill_their_agents(node)
     agents[1].hangs = True
     node.run()
     node.now += LOST_AFTER_S
@@ -269,10 +272,7 @@ def test_what_runs_on_agents_that_do_not_answer_is_adopted_once_they_do(node, ag
 
 
 def test_an_agent_that_stays_silent_is_lost_and_the_queue_goes_on(node, agents):
-    runs, waits = node.submit(cpu=2), node.submit(cpu=2)
-    backup = backed_up(node)
-    node.run()
-    restored(node, backup, hold=False)
+    runs, waits = two_that_fill_their_agents(node)
     agents[1].reachable = False
     node.run()
     assert {node.state(runs), node.state(waits)} == {S.PENDING}
