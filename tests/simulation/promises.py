@@ -1,6 +1,5 @@
 """The promises, checked while a schedule goes on: what was committed is compared with what really happened on hosts."""
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,10 +12,11 @@ from muster.core.model.reservation import Reservation
 from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, SessionState, StoryLine
 from muster.core.usage.kernel import KernelUsage
 from muster.store.store import Store
+from tests.simulation.adoptions import Unknown, is_disturbed, unknown_launch
 from tests.simulation.containers import Container
 from tests.simulation.end_signals import Signalled, broken_signal, is_planned, time_of_signal
 from tests.simulation.hosts import Host
-from tests.simulation.truths import Begun, Truth, Unknown
+from tests.simulation.truths import Begun, Truth
 from tests.strategies.capacity import Ledger
 
 _S = SessionState
@@ -109,7 +109,10 @@ class Promises:
             begins = session.state in {_S.PENDING, _S.SCHEDULED, _S.PREPARING} or restarts
             self.truths[session.id].restarts += begins
         alive = [s for s in stored.values() if s.state not in FINAL and not s.ends_for_good]
-        unknown = {session.id: self._unknown_launch(session) for session in alive}
+        unknown = {
+            session.id: unknown_launch(session, self.truths[session.id].gangs, self._hosts.values())
+            for session in alive
+        }
         self._to_adopt = {session_id: launch for session_id, launch in unknown.items() if launch is not None}
         for host in self._hosts.values():
             for container in host.containers.values():
@@ -121,40 +124,13 @@ class Promises:
         self._reservations = [one for one in self._reservations if one[0].name in there]
         return forgotten
 
-    def _unknown_launch(self, session: Session) -> Unknown | None:
-        """Return the newest launch after the one that the session is in, if all of its commands have begun."""
-        begun: dict[int, dict[str, Host]] = defaultdict(dict)
-        for host in self._hosts.values():
-            for container in host.containers.values():
-                lives = container.state in {"running", "exited"} and host.is_released(container)
-                if container.session_id == session.id and container.generation > session.generation and lives:
-                    begun[container.generation][container.kernel_name] = host
-        gangs = self.truths[session.id].gangs
-        whole = [number for number, kernels in begun.items() if kernels.keys() == gangs[number]]
-        if not whole:
-            return None
-        on = tuple(begun[max(whole)].values())
-        return Unknown(max(whole), on, on[0].timeline.now)
-
-    def _there(self, session: Session, generation: int) -> set[str]:
-        """Return the names of the kernels of a launch that have containers."""
-        return {
-            container.kernel_name
-            for host in self._hosts.values()
-            for container in host.containers.values()
-            if (container.session_id, container.generation) == (session.id, generation)
-        }
-
     def _is_adopted(self, session: Session, container: Container) -> None:
         """Check, where a container is removed, that it is not of a launch that a restored database should know."""
         unknown = self._to_adopt.get(session.id)
         if unknown is None or unknown.generation != container.generation:
             return
         del self._to_adopt[session.id]
-        was_in_trouble = any(host.troubles or host.well_since >= unknown.since for host in unknown.hosts)
-        # Others may have removed a container of it meanwhile.
-        is_whole = self._there(session, unknown.generation) == self._of(container).gangs[unknown.generation]
-        is_excused = was_in_trouble or not is_whole or self._of(container).ended_by_user
+        is_excused = self._of(container).ended_by_user or is_disturbed(unknown, session, self._hosts.values())
         if session.generation != unknown.generation and not is_excused:
             message = f"{session.name}/{container.kernel_name} ran when the backup was restored, and is removed"
             raise BrokenPromiseError("not adopted", message)

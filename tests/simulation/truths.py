@@ -24,15 +24,6 @@ class Begun:
         return self.host.witness.busy_for_s(self.container)
 
 
-@dataclass(frozen=True)
-class Unknown:
-    """A launch that the database does not know since it was restored; `since` is when that was."""
-
-    generation: int
-    hosts: tuple[Host, ...]
-    since: float
-
-
 @dataclass
 class Truth:
     """The truth about a session. `started` are its containers that ever ran, with their hosts.
