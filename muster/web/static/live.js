@@ -51,6 +51,14 @@ document.addEventListener("htmx:afterRequest", (event) => {
   state.nextAt = now + Math.max(MIN_INTERVAL_MS, PAUSE_FACTOR * (now - state.beganAt));
 });
 
+// An answer that was requested before the reader selected something does not know that, and would undo it.
+document.addEventListener("change", (event) => {
+  const part = event.target.closest("[data-live].htmx-request");
+  if (!part) return;
+  htmx.trigger(part, "htmx:abort");
+  refresh(part);
+});
+
 function refreshAll() {
   for (const part of document.querySelectorAll("[data-live], [data-every]")) refresh(part);
 }

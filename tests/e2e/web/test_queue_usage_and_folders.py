@@ -2,9 +2,10 @@
 
 import csv
 import io
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.e2e.web.conftest import serious_findings
 
@@ -59,6 +60,30 @@ def test_the_queue_follows_what_happens_and_is_changed_by_hand(visit, ada, eve):
     assert eve.post("/sessions/cancel", json={"sessions": ["hers"]}).status_code == 200
     expect(page.get_by_text("No sessions are waiting.")).to_be_visible()
     assert ada.post("/sessions/terminate", json={"sessions": ["kept"]}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/queue", "/sessions"])
+def test_what_is_selected_while_the_page_is_refreshed_stays_selected(visit, ada, path):
+    chosen, newcomer = (f"{name}-{path[1:]}" for name in ("chosen", "newcomer"))
+    assert ada.post("/sessions", json={**SMALL, "name": chosen, "hold": True}).status_code == 201
+    page = visit("ada")
+    page.goto(path)
+    box = page.get_by_label(f"Select {chosen}")
+    expect(box).not_to_be_checked()
+    refreshes = []
+
+    def keep(refresh: Route) -> None:
+        refreshes.append(refresh)
+
+    page.route(lambda url: urlsplit(url).path == path, keep, times=1)
+    with page.expect_request(lambda request: urlsplit(request.url).path == path):
+        assert ada.post("/sessions", json={**SMALL, "name": newcomer, "hold": True}).status_code == 201
+    box.check()
+    # The server has not been told of the selection by this request.
+    refreshes[0].continue_()
+    expect(page.get_by_role("row", name=newcomer)).to_be_visible()
+    expect(box).to_be_checked()
+    assert ada.post("/sessions/cancel", json={"sessions": [chosen, newcomer]}).status_code == 200
 
 
 def test_usage_is_shown_and_downloaded(visit, ada, eve):
