@@ -1,10 +1,10 @@
-"""The control node's daemon in virtual time: the real loop and worker, which may die between any two transactions."""
+"""The control node in virtual time: the real loop and worker, which may die between any two transactions."""
 
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from queue import Empty
@@ -17,7 +17,7 @@ from muster.core.agents.agent import Agent
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.lifecycle.transitions import Event
-from muster.core.values.errors import QueueLockLostError
+from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
 from muster.service.queue import loop as loop_module
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
 from muster.service.queue.worker import WorkerDependencies
@@ -175,12 +175,12 @@ class Surroundings(Protocol):
 
 
 class Daemon:
-    """A process of `muster daemon`. `works` is a loop's whole life, as in muster/daemon.py.
+    """A process of `muster daemon`, or of `muster pass` where the site has passes.
 
-    One that is doomed dies at its next transaction.
+    `works` is a loop's whole life, as in muster/daemon.py. A process that is doomed dies at its next transaction.
     """
 
-    def __init__(self, around: Surroundings, chance: Chance, settings: Settings) -> None:
+    def __init__(self, around: Surroundings, chance: Chance, settings: Settings, *, passes: bool) -> None:
         self.ansible = SimulatedAnsible(
             around.timeline, chance, around.hosts, around.reaches, lambda: around.ansible_fails, around.pull_fails
         )
@@ -189,12 +189,16 @@ class Daemon:
         self.is_doomed = False
         self._around = around
         self._settings = settings
+        self._passes = passes
         self._store = WatchedStore(around.committed, around.observed, around.forgotten)
         self._secrets = Secrets(self._store.secrets, Path("/nonexistent"))
         self._inbox: Inbox | None = None
 
     def works(self) -> None:
-        """Work the queue until the lock or the database is lost. Answers of the visits under way are then lost too."""
+        """Work the queue for a pass, or until the lock or the database is lost.
+
+        Answers of the visits under way are then lost too.
+        """
         inbox = self._inbox = Inbox(self._around.timeline, self._around.outside)
         shell = WorkerDependencies(
             store=self._store,
@@ -212,8 +216,14 @@ class Daemon:
         self.watched.clear()
         try:
             with mock.patch.object(loop_module, "SimpleQueue", new=partial(_given, inbox)):
-                self.loop = QueueLoop(self._settings, shell, self, self._watch)
-            self.loop.run()
+                loop = QueueLoop(self._settings, shell, self, self._watch)
+            if self._passes:
+                # The next pass reads everything again.
+                with suppress(AnsibleFailedError):
+                    loop.run_until_idle()
+                return
+            self.loop = loop
+            loop.run()
         finally:
             inbox.close()
             self.loop = None

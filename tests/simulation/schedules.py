@@ -33,6 +33,7 @@ class Site:
     """The settings by which a site's queue is worked.
 
     `limits` are of what may run: the kind as in the settings, the name, what is counted, and the most of it.
+    `passes_every_s` is the pause between passes of `muster pass`, None where a daemon works the queue.
     """
 
     order: str = "fifo"
@@ -43,6 +44,7 @@ class Site:
     defragment: bool = True
     limits: tuple[tuple[str, str, str, int], ...] = ()
     shares: tuple[tuple[str, float], ...] = ()
+    passes_every_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def _site(seed: int) -> Site:
         defragment=chance.random() < 0.7,
         limits=_limits(chance),
         shares=chance.choice(((), (), (("ada", 2.0),), (("ada", 0.5), ("bob", 3.0)))),
+        passes_every_s=chance.choice((None,) * 8 + (15.0, 60.0)),
     )
 
 

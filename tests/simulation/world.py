@@ -94,6 +94,7 @@ class World:
     def __init__(self, schedule: Schedule, *, traced: bool) -> None:
         self.timeline = Timeline()
         self._settings = settings_of(schedule.site)
+        self._passes_every_s = schedule.site.passes_every_s
         self.hosts: dict[str, Host] = {}
         self.promises = Promises(self._stored_agents, scheduling_policy(self._settings), self.hosts)
         self.struck: Counter[str] = Counter()
@@ -274,7 +275,7 @@ class World:
 
     def _live_and_die(self) -> None:
         """Let a daemon live until it is killed, and time pass until there may be another."""
-        daemon = self.daemon = Daemon(self, self._chance, self._settings)
+        daemon = self.daemon = Daemon(self, self._chance, self._settings, passes=self._passes_every_s is not None)
         try:
             self._lives(daemon)
         except KilledError as killed:
@@ -289,10 +290,10 @@ class World:
             try:
                 daemon.works()
             except (QueueLockLostError, StoreUnavailableError) as error:
-                self.note(f"the daemon begins anew: {error or 'its lock is lost'}")
+                self.note(f"the queue is worked anew: {error or 'the lock is lost'}")
             finally:
                 self._acting = None
-            self.timeline.sleep(_DAEMON_RETRIES_AFTER_S)
+            self.timeline.sleep(self._passes_every_s or _DAEMON_RETRIES_AFTER_S)
 
     def note(self, text: str) -> None:
         if self._traced:

@@ -15,7 +15,7 @@ from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.open_visits import step_of
-from muster.core.lifecycle.touch import RESISTING, STRAY_FILES, spooled, unsent
+from muster.core.lifecycle.touch import RESISTING, STRAY_FILES, last_words_of, spooled, unsent
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.snapshot import Snapshot
@@ -114,8 +114,10 @@ def _interpret_answers(
         for session_id, outcome in answer.outcomes.items()
         if outcome.outcome == "stopped" and session_id not in snapshot.on_agents
     }
+    # By the next observation another process may work the queue, which would not know that they came, and fetch again.
+    removable = [(agent_id, last_words_of(session_id)) for agent_id, session_id in fetched - ledger.fetched]
     ledger = replace(ledger, fetched=ledger.fetched | fetched)
-    ledger = ledger.with_resisting(_resisting(snapshot, ledger, reporting, answers))
+    ledger = ledger.with_resisting(_resisting(snapshot, ledger, reporting, answers)).retrying(removable)
     ledger = ledger.with_fences(answers).with_outcomes(outcomes)
     if ledger.adoption is not None:
         ledger = replace(ledger, adoption=ledger.adoption.hearing(reports))

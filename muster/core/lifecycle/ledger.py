@@ -146,6 +146,13 @@ class Ledger:
         tried = {agent_id: self.tried_on(agent_id) | found for agent_id, found in resisting.items()}
         return replace(self, leftovers_tried={**self.leftovers_tried, **tried})
 
+    def retrying(self, leftovers: Iterable[tuple[str, str]]) -> "Ledger":
+        """Return the ledger with leftovers, as (agent id, leftover), that do not wait for the next observation."""
+        retried = dict(self.leftovers_tried)
+        for agent_id, leftover in leftovers:
+            retried[agent_id] = retried.get(agent_id, frozenset()) - {leftover}
+        return replace(self, leftovers_tried=retried)
+
     def with_silent(self, began: Mapping[str, float], now: float) -> "Ledger":
         """Return the ledger with these agents as silent at this time, after visits that `began` then, by agent id."""
         new = {agent_id: Silence(began_at, now) for agent_id, began_at in began.items()}

@@ -122,7 +122,12 @@ def leftovers(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
 
 def spooled(agent: Agent, snapshot: Snapshot) -> frozenset[str]:
     """Return the last words that the agent keeps and that no stop will fetch, each with its session's id."""
-    return frozenset(f"last words of {id_}" for id_ in agent.report.spools if id_ not in snapshot.stopping)
+    return frozenset(last_words_of(id_) for id_ in agent.report.spools if id_ not in snapshot.stopping)
+
+
+def last_words_of(session_id: str) -> str:
+    """Return the name of a session's last words among leftovers."""
+    return f"last words of {session_id}"
 
 
 def undelivered(agent: Agent, snapshot: Snapshot) -> frozenset[str]:

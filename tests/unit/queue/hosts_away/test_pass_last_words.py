@@ -1,5 +1,7 @@
 """What kernels leave on their agents: it is fetched, kept and removed, also when their agents were away."""
 
+import pytest
+
 from muster.core.lifecycle import last_words
 from muster.core.model.session import SessionState
 from tests.unit.queue.hosts_away.agents_away import gang, is_lost
@@ -55,16 +57,23 @@ def test_no_last_words_are_lost_where_one_visit_cannot_fetch_them_all(node, agen
     assert agents[0].spool == {}
 
 
-def test_last_words_that_will_never_come_are_not_fetched_again_and_again(node, agents):
-    """One of the kernels has vanished: nobody has its log."""
+@pytest.mark.parametrize("is_by_cron", [False, True])
+def test_last_words_that_will_never_come_are_not_fetched_again_and_again(node, agents, is_by_cron):
+    """One of the kernels has vanished: nobody has its log. With cron, each pass is a process of its own."""
+
+    def make_pass():
+        if is_by_cron:
+            node.restart()
+        node.run()
+
     session = node.submit(cluster_size=2)
-    node.run()
+    make_pass()
     del agents[0].containers[session.kernels[1].id]
-    node.run()
+    make_pass()
     assert node.state(session) is S.TERMINATED
     for _ in range(3):
-        node.run()
+        make_pass()
     assert agents[0].spool == {}
     visits = agents[0].visits
-    node.run()
+    make_pass()
     assert agents[0].visits == visits + 1
