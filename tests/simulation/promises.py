@@ -15,6 +15,7 @@ from muster.store.store import Store
 from tests.simulation.adoptions import Unknown, is_disturbed, unknown_launch
 from tests.simulation.containers import Container
 from tests.simulation.end_signals import Signalled, broken_signal, is_planned, time_of_signal
+from tests.simulation.good_ends import unheard_success
 from tests.simulation.hosts import Host
 from tests.simulation.truths import Begun, Truth
 from tests.strategies.capacity import Ledger
@@ -80,6 +81,7 @@ class Promises:
                 self.truths[after.id].gangs[after.generation] = {kernel.name for kernel in after.kernels}
             self._makes_room_rightly(before, event)
             self._waits_for_its_signal(before, event)
+            self._has_not_ended_well(before, event)
             if event.to_state is _S.SCHEDULED:
                 placed_on |= set(after.agents)
             # A restarted one keeps its place.
@@ -212,6 +214,13 @@ class Promises:
         problem = broken_signal(session, truth.signalled, self._hosts, self.agents)
         if problem:
             raise BrokenPromiseError("signal", f"{session.name} ends ({event.reason}), and {problem}")
+
+    def _has_not_ended_well(self, session: Session, event: Event) -> None:
+        if (event.from_state, event.to_state) != (_S.RUNNING, _S.TERMINATING) or not is_planned(event.reason):
+            return
+        found = unheard_success(session, _deciding(session), event.reason, self._hosts, self.agents)
+        if found and not self.clock_jumped:
+            raise BrokenPromiseError("untrue result", f"{session.name} ends ({event.reason}), and {found}")
 
     def _makes_room_rightly(self, session: Session, event: Event) -> None:
         if event.reason.startswith("preempted by "):

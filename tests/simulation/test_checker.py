@@ -18,6 +18,7 @@ from muster.core.lifecycle import (
     transitions,
     turn,
 )
+from muster.core.lifecycle.ledger import Ledger
 from muster.core.lifecycle.outcomes import record as record_outcomes
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Allocation, LaunchStep, Result, Session, SessionState
@@ -151,6 +152,7 @@ DIES_REMOVING = [
 FILLS = submission(cpu="2", cluster_size=2, run_s=20.0)
 WAITS = submission(2, at=10.0, cpu="2", run_s=100.0)
 SIGNALLED = submission(run_s=150.0, time_limit="60s", signal="USR1@10")
+KILLED = fault(30.0, "kill", commits=1, after=True, visits_go_on=True, for_s=20.0)
 FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]], str]] = {
     "outcomes in the wrong order": (conclusions, "record", failing_although_others_began, ENGINE_STOPS, "twice"),
     "a release before all are up": (
@@ -209,6 +211,10 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]]
     "what was launched since the backup is removed": (
         *(turn, "adoptions", lambda *_arguments: ()),
         *([(FILLS, WAITS, fault(15.0, "back up"), fault(70.0, "restore", hold=True))], "not adopted"),
+    ),
+    "an end before agents are asked": (
+        *(Ledger, "asked", lambda *_arguments: frozenset()),
+        *([(submission(run_s=53.0, time_limit="60s"), KILLED)], "untrue result"),
     ),
     "agents whose words are refused": (Modules, "_report", speaking_nonsense, [(submission(),)], "liveness"),
 }

@@ -7,6 +7,7 @@ from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle import observation, transitions
 from muster.core.lifecycle.applied import applied
 from muster.core.lifecycle.dependencies import cancel_impossible
+from muster.core.lifecycle.late_ends import asking_before_ends
 from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.outcomes import NOTHING_GONE, record
@@ -38,11 +39,13 @@ def conclude(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[tupl
 
 def _conclude_once(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[list[Event], Ledger]:
     """Return at most one event for each session."""
-    events = [*transitions.lose(snapshot), *take_back(snapshot), *observation.observe(snapshot, {})]
+    ledger = asking_before_ends(snapshot, ledger)
+    asked = ledger.asked(snapshot)
+    events = [*transitions.lose(snapshot), *take_back(snapshot), *observation.observe(snapshot, {}, asked)]
     impossible = cancel_impossible(snapshot) if rules.cancels_impossible else []
     cancelled = {event.session_id for event in impossible}
     events += [*impossible, *(e for e in transitions.retry_at_once(snapshot) if e.session_id not in cancelled)]
-    events += ledger.usage.events(snapshot, rules.idle_rules, {event.session_id for event in events})
+    events += ledger.usage.events(snapshot, rules.idle_rules, {event.session_id for event in events}, asked)
     decided = {event.session_id for event in events}
     agents = {agent.id: agent for agent in snapshot.agents}
     for session in snapshot.placed:

@@ -10,6 +10,7 @@ from muster.core.agents.launch_record import LaunchOutcome, LaunchRecord, record
 from muster.core.agents.silence import is_cut_off
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
+from muster.core.lifecycle.late_ends import asking_before_ends
 from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
@@ -122,12 +123,13 @@ def _interpret_answers(
     if ledger.adoption is not None:
         ledger = replace(ledger, adoption=ledger.adoption.hearing(reports))
     shown = _as_reported(awaited, reporting)
+    ledger = asking_before_ends(shown, ledger)
     meaning = Interpretation(
         ledger,
         logs=tuple(_logs(answers)),
         usage=tuple(usage.values()),
         reporting=reporting,
-        events=tuple(observe(shown, reports)) if reports and ledger.adoption is None else (),
+        events=tuple(observe(shown, reports, ledger.asked(shown))) if reports and ledger.adoption is None else (),
         records=_records(snapshot, _without_removed_images(shown, ledger, outcomes), rules),
     )
     began = {visit.number: visit.since for visit in ledger.visits.visits}

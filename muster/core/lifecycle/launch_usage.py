@@ -67,17 +67,28 @@ class LaunchUsage:
     def with_changed(self, changed: Mapping[str, KernelUsage]) -> "LaunchUsage":
         return LaunchUsage({**self.by_kernel, **changed}, self.read) if changed else self
 
-    def events(self, snapshot: Snapshot, rules_of: IdleRulesOf, decided: Collection[str] = ()) -> list[Event]:
+    def events(
+        self,
+        snapshot: Snapshot,
+        rules_of: IdleRulesOf,
+        decided: Collection[str] = (),
+        asked: frozenset[str] = frozenset(),
+    ) -> list[Event]:
         """Return warnings before the end of sessions, and ends of those that were idle for too long.
 
-        Sessions that something else was `decided` of are left out.
+        Sessions that something else was `decided` of are left out. None ends on agents that are `asked`: it may have
+        been used since.
         """
         found = [
-            ends(session, self._of(session), rules_of(session.spec.resource_group), snapshot.now)
+            (session, ends(session, self._of(session), rules_of(session.spec.resource_group), snapshot.now))
             for session in snapshot.placed
             if session.state is SessionState.RUNNING and session.id not in decided
         ]
-        return [event for event in found if event is not None]
+        return [
+            event
+            for session, event in found
+            if event is not None and (event.to_state is SessionState.RUNNING or asked.isdisjoint(session.agents))
+        ]
 
     def _of(self, session: Session) -> dict[str, KernelUsage]:
         usage = {kernel.id: self.by_kernel.get(kernel.id) for kernel in session.kernels}

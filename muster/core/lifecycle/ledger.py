@@ -174,6 +174,14 @@ class Ledger:
         slow = self.visits.slow(rules.slow_after_s, snapshot.now)
         return snapshot if slow == snapshot.slow else snapshot.of_same_sessions(slow=slow)
 
+    def asked(self, snapshot: Snapshot) -> frozenset[str]:
+        """Return the agents of which a report is on its way, or to be asked for now; not those that are slow to answer.
+
+        What they last said may be long ago: nobody worked the queue, or a kernel has just died there.
+        """
+        everywhere = (agent.id for agent in snapshot.agents) if self.to_observe_all else ()
+        return frozenset({*everywhere, *self.to_observe, *self.deaths, *self.visits.observed}) - snapshot.slow
+
     def only(self, snapshot: Snapshot) -> "Ledger":
         """Return the ledger without what does not concern any session's present step."""
         steps = {(session.id, step_of(session)) for session in snapshot.placed}

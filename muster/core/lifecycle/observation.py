@@ -32,21 +32,27 @@ _S = SessionState
 _MOST_AHEAD_S = 10 * 365 * 86_400.0
 
 
-def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
-    """Return what the reports (by agent id) and the time mean for the sessions that run."""
+def observe(snapshot: Snapshot, all_reports: Reports, asked: frozenset[str] = frozenset()) -> list[Event]:
+    """Return what the reports (by agent id) and the time mean for the sessions that run.
+
+    The time ends none on agents that are `asked`: its command may have ended well before.
+    """
     events = []
     agents = {agent.id: agent for agent in snapshot.agents}
     for session in snapshot.placed:
         if session.state is not _S.RUNNING:
             continue
-        reports = {agent_id: all_reports[agent_id] for agent_id in session.agents if agent_id in all_reports}
-        if not reports and not _may_end(session, snapshot.now):
+        on = session.agents
+        reports = {agent_id: all_reports[agent_id] for agent_id in on if agent_id in all_reports}
+        waits = not asked.isdisjoint(on)
+        if not reports and not _may_end(session, snapshot.now, waits=waits):
             continue
         reported = {k.id for k in session.kernels if k.allocation and k.allocation.agent_id in reports}
         findings = gpu_findings(session, reports, agents)
         seen = _with_gpu_problems(session, seen_kernels(session, reports), findings)
         excess = _took_too_much(session, reports, findings)
-        event = _ended(session, reported, seen, excess, snapshot.now, rebooted_agents(session, reports))
+        by_the_time = None if waits else _by_the_time(session, snapshot.now)
+        event = _ended(session, reported, seen, excess or by_the_time, snapshot.now, rebooted_agents(session, reports))
         if event is None and (changes := changed_facts(session.kernels, seen)):
             event = Event(session.id, snapshot.now, session.state, session.state, kernels=changes)
             news = [*_memory_news(session, changes), *_gpu_news(session, changes), *_signal_news(session, changes)]
@@ -58,13 +64,13 @@ def observe(snapshot: Snapshot, all_reports: Reports) -> list[Event]:
     return events
 
 
-def _may_end(session: Session, now: float) -> bool:
+def _may_end(session: Session, now: float, *, waits: bool) -> bool:
     """Return whether a session of which no agent reports may end: by what is recorded of it, or by the time.
 
     All sessions that run go through this in each turn, and hardly any ends.
     """
     has_exited = any(kernel.exited for kernel in session.kernels)
-    return has_exited or (_time_is_up(session, now) or _has_to_leave(session, now)) is not None
+    return has_exited or (not waits and _by_the_time(session, now) is not None)
 
 
 def adopt(session: Session, reports: Reports, now: float) -> Event | None:
@@ -238,11 +244,11 @@ def _ended(
     session: Session,
     reported: set[str],
     seen: Mapping[str, Mapping[str, Any]],
-    excess: _End | None,
+    other: _End | None,
     now: float,
     rebooted: Collection[str],
 ) -> Event | None:
-    """Return RUNNING → TERMINATING if the command ended, a kernel died, vanished or took too much, or the time is up.
+    """Return RUNNING → TERMINATING if the command ended, a kernel died or vanished, or for the `other` end.
 
     What a reboot leaves of a container says nothing of its command, unless that had ended well before.
     """
@@ -251,7 +257,7 @@ def _ended(
     end = _success(session, facts) if rebooted else _failure(session, facts) or _success(session, facts)
     if rebooted and end is None:
         return host_rebooted(session, min(rebooted), changed_facts(session.kernels, seen), now)
-    end = end or excess or _time_is_up(session, now) or _has_to_leave(session, now)
+    end = end or other
     if end is None:
         return None
     return transition(
@@ -328,6 +334,10 @@ def _over_disk_limit(session: Session, reports: Reports) -> Iterator[str]:
         if limit is not None and used is not None and used > limit:
             has, may = spell_bytes(used), spell_bytes(limit)
             yield f"{kernel.name} has written {has} on its agent's disk, its disk limit is {may}"
+
+
+def _by_the_time(session: Session, now: float) -> _End | None:
+    return _time_is_up(session, now) or _has_to_leave(session, now)
 
 
 def _time_is_up(session: Session, now: float) -> _End | None:

@@ -120,17 +120,20 @@ def _placed_text(session: Session, placement: Placement) -> str:
     return f"{text}, with {size} containers" if session.spec.is_elastic else text
 
 
-def preempt(plan: Plan, snapshot: Snapshot) -> list[Event]:
+def preempt(plan: Plan, snapshot: Snapshot, asked: frozenset[str] = frozenset()) -> list[Event]:
     """Return RUNNING → TERMINATING for every preemption of the plan; a session that may be requeued is, after that.
 
     A session that does not run any more has given its capacity already, or is about to. One that asks for a signal
-    gets it and its time first. It stays if the plan no longer needs its place by then.
+    gets it and its time first. It stays if the plan no longer needs its place by then. None is preempted yet for a
+    session that also needs the place of one on agents that are `asked`: that one's command may have ended.
     """
     running = {session.id: session for session in snapshot.placed if session.state is _S.RUNNING}
     requested = {
         preemption.session_id: preemption for preemption in plan.preemptions if preemption.session_id in running
     }
-    events = [_next_step(running[key], preemption, snapshot.now) for key, preemption in requested.items()]
+    unsure = {p.for_session_id for key, p in requested.items() if not asked.isdisjoint(running[key].agents)}
+    sure = {key: preemption for key, preemption in requested.items() if preemption.for_session_id not in unsure}
+    events = [_next_step(running[key], preemption, snapshot.now) for key, preemption in sure.items()]
     events += [
         transition(session, _S.RUNNING, "its place is not needed any more: it goes on", snapshot.now, leaves_at=None)
         for session in running.values()

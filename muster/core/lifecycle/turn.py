@@ -93,7 +93,7 @@ def turn(snapshot: Snapshot, ledger: Ledger, schedule: Schedule, rules: TurnRule
         return Turn(events, ledger, applied(snapshot, events), again=True)
     plan = schedule(snapshot)
     if plan is not None:
-        events = (*transitions.place(plan, snapshot), *transitions.preempt(plan, snapshot))
+        events = (*transitions.place(plan, snapshot), *transitions.preempt(plan, snapshot, ledger.asked(snapshot)))
     waits = plan.waits if plan is not None else None
     snapshot = applied(snapshot, events)
     if ledger.pauses(snapshot.now):

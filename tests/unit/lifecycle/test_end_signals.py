@@ -45,7 +45,7 @@ def running(signal: str | None = f"USR1@{LEAD_S}", **values: Any) -> Session:
 
 
 def snapshot_of(session: Session, now: float) -> Snapshot:
-    return Snapshot((make_agent("a1"),), (session, HEAD), now)
+    return Snapshot((replace(make_agent("a1"), observed_at=now),), (session, HEAD), now)
 
 
 def asking(session: Session, *, asks: bool = True) -> Plan:
@@ -297,7 +297,8 @@ def agent_of(session: Session, signals: int = 0) -> Agent:
 
 
 def concluded(session: Session, now: float, ledger: Ledger | None = None, agent: Agent | None = None) -> Session:
-    snapshot = Snapshot((agent or agent_of(session),), (session, HEAD), now)
+    agent = replace(agent or agent_of(session), observed_at=now)
+    snapshot = Snapshot((agent,), (session, HEAD), now)
     events, _ = conclude(snapshot, ledger or Ledger(), RULES)
     snapshot = applied(snapshot, events)
     return next(one for one in snapshot.sessions if one.id == session.id)
@@ -323,7 +324,8 @@ def test_an_end_waits_for_no_other_sessions_signal():
     waits = replace(neighbour, signals=1, signalled_at=NOW + 500)
     sent = replace(LIMITED, signals=1, signalled_at=NOW + 480)
     entries = [kernel_entry(sent, "main1", signals=1), kernel_entry(waits, "main1", signals=0)]
-    snapshot = Snapshot((reporting(make_agent("a1"), kernels=entries),), (sent, waits), NOW + 600)
+    agent = replace(reporting(make_agent("a1"), kernels=entries), observed_at=NOW + 600)
+    snapshot = Snapshot((agent,), (sent, waits), NOW + 600)
     events, _ = conclude(snapshot, Ledger(), RULES)
     assert [(event.session_id, event.to_state) for event in events] == [(sent.id, S.TERMINATING)]
 

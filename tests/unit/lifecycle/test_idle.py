@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from muster.contract.report import UseSample
 from muster.core.lifecycle.idle import IdleRules, ends, idle_for, judged
+from muster.core.lifecycle.launch_usage import LaunchUsage
 from muster.core.lifecycle.touch import undelivered
 from muster.core.model.session import GpuShare, Result, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -133,6 +134,15 @@ def test_a_batch_session_that_idles_has_failed():
 @pytest.mark.parametrize("spec", [{"no_idle_check": True}, {"idle_timeout": "9h"}])
 def test_the_sessions_timeout_counts_before_the_sites(spec):
     assert verdict(running(**spec), idle_samples(3600)) is None
+
+
+def test_a_session_does_not_end_while_its_agent_is_asked_whether_it_is_still_idle():
+    session = replace(running(), generation=1, notice="soon", warned_at=NOW + 3000)
+    usage = LaunchUsage({session.main.id: seen(session, idle_samples(3600))})
+    snapshot = Snapshot((), (session,), NOW + 9000)
+    assert usage.events(snapshot, lambda _group: RULES, asked=frozenset({"a1", "a2"})) == []
+    (end,) = usage.events(snapshot, lambda _group: RULES, asked=frozenset({"a2"}))
+    assert end.reason.startswith("idle for 1h ")
 
 
 def test_without_a_timeout_nothing_ends():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.lifecycle.transitions import MAX_LAUNCHES
-from muster.core.model.policy import GroupPolicy
+from muster.core.model.policy import GroupPolicy, SchedulingPolicy
 from muster.core.model.session import Result, SessionState
 from muster.service.queue.worker import QueueWorker
 from tests.simulated.agents import Failing, Network, SimulatedAgent
@@ -242,3 +242,50 @@ def test_a_launch_whose_answer_was_lost_is_adopted(node, agent):
     node.run()
     assert node.story(session) == ["PENDING", "SCHEDULED", "PREPARING", "RUNNING"]
     assert agent.made == 1
+
+
+@pytest.mark.parametrize("values", [{"time_limit": "60s"}, {"preemptible": True, "requeue": True}])
+def test_a_command_that_ended_well_while_nobody_worked_the_queue_has_succeeded(node, agent, values):
+    """Its time limit has passed since, or another session asks for its place."""
+    session = node.submit(command="python train.py", cpu=3, **values)
+    node.run()
+    agent.containers[session.id].end(0)
+    node.now += 120
+    urgent = node.submit(cpu=3, priority=90)
+    node.restart()
+    policy = SchedulingPolicy(GroupPolicy(preemption=True))
+    node.shell = replace(node.shell, with_policy=lambda snapshot: replace(snapshot, policy=policy))
+    node.worker = QueueWorker(node.shell, node.inbox.put)
+    node.run()
+    ended = node.session(session)
+    reason = "the command ended with exit code 0"
+    assert (ended.state, ended.result, ended.reason) == (S.TERMINATED, Result.SUCCESS, reason)
+    assert node.state(urgent) is S.RUNNING
+
+
+def test_sessions_that_run_are_still_preempted_and_ended_by_their_time_limit(node):
+    limited, cheap = node.submit(time_limit="60s", cpu=1), node.submit(preemptible=True, cpu=3)
+    policy = SchedulingPolicy(GroupPolicy(preemption=True))
+    node.shell = replace(node.shell, with_policy=lambda snapshot: replace(snapshot, policy=policy))
+    node.worker = QueueWorker(node.shell, node.inbox.put)
+    node.run()
+    node.now += 120
+    urgent = node.submit(cpu=3, priority=90)
+    node.run()
+    reasons = [node.session(session).reason for session in (limited, cheap)]
+    assert reasons[0] == "its time limit of 1m is reached"
+    assert reasons[1].startswith(f"preempted by {urgent.name}")
+    assert [node.state(session) for session in (limited, cheap, urgent)] == [S.TERMINATED, S.TERMINATED, S.RUNNING]
+
+
+def test_an_agent_is_asked_before_a_time_limit_ends_a_session(node, agent):
+    """Its command may have ended well since the last observation."""
+    good, slow = (node.submit(command="python train.py", time_limit="60s") for _ in range(2))
+    node.run()
+    agent.containers[good.id].end(0)
+    node.now += 120
+    node.run(observe=False)
+    assert [node.session(session).reason for session in (good, slow)] == [
+        "the command ended with exit code 0",
+        "its time limit of 1m is reached",
+    ]
