@@ -351,6 +351,11 @@ def _used(chance: random.Random, submission: Deed) -> Deed:
     return replace(submission, values=(*submission.values, *values.items()))
 
 
+def _outage_s(short_s: float) -> float:
+    """Return for how long nobody works the queue: mostly for a moment, sometimes for longer than sessions may last."""
+    return short_s if short_s < 17.0 else 6 * short_s
+
+
 def _fault(chance: random.Random, kind: str, hosts: list[str]) -> Deed:
     values: dict[str, Any] = {}
     for_s = round(chance.choice((chance.uniform(1, 12), chance.uniform(10, 45), chance.uniform(45, 190))), 2)
@@ -370,7 +375,7 @@ def _fault(chance: random.Random, kind: str, hosts: list[str]) -> Deed:
                 "commits": chance.randint(1, 8),
                 "after": chance.random() < 0.5,
                 "visits_go_on": chance.random() < 0.6,
-                "for_s": round(chance.uniform(0.5, 20), 2),
+                "for_s": round(_outage_s(chance.uniform(0.5, 20)), 2),
             }
         case "host clock wrong":
             values = {"for_s": for_s, "by_s": chance.choice((-3600, -90, -5, 5, 90, 3600))}

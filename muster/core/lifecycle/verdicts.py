@@ -15,7 +15,7 @@ def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) ->
 
     An agent is LOST `lost_after_s` after the first visit to which it gave no report, if it gave none to a later one
     either: the first may only have been slow. It must have been silent lately: a control node that was itself asleep
-    asks once more.
+    asks once more. That others answered once tells nothing of the control node's network while they are asked again.
     """
     # Times of a clock that was set back since.
     ahead = tuple(agent.set_back(snapshot.now) for agent in snapshot.agents if agent.is_silent_after(snapshot.now))
@@ -24,7 +24,8 @@ def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) ->
     overdue = [agent for agent, at in _verdicts(snapshot, rules) if at <= snapshot.now]
     if not overdue:
         return ()
-    kept = excused(snapshot.agents)
+    asked = ledger.asked(snapshot)
+    kept = excused([agent for agent in snapshot.agents if agent.state is not AgentState.ALIVE or agent.id not in asked])
     return tuple(
         replace(agent, state=AgentState.LOST)
         for agent in overdue

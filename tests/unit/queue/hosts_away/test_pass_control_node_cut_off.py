@@ -161,3 +161,27 @@ def test_one_visit_that_takes_longer_than_that_loses_no_agent(node, agents):
     agents[0].reachable, agents[0].hangs = True, False
     node.run()
     assert (states(node)[0], node.state(session)) == (AgentState.ALIVE, S.RUNNING)
+
+
+def test_agents_that_answered_before_nobody_worked_the_queue_are_no_witnesses(control_node):
+    """One host was cut off for a while. The control node is cut off by the time that it works the queue again."""
+    agents = [an_agent(agent_id, cpus=2, connection="ssh") for agent_id in ("a1", "a2")]
+    node = control_node(*agents)
+    session = node.submit(cpu=2, command="true", agents=["a2"])
+    node.run()
+    cut(agents[1:])
+    node.run()
+    cut(agents)
+    node.restart()
+    node.now += LOST_AFTER_S + 10
+    node.worker.observe_all()
+    node.worker.decide()
+    # Their silence comes to be known one after the other.
+    answers = []
+    while not node.inbox.empty():
+        answers.append(node.inbox.get())
+    for answer in sorted(answers, key=lambda answer: getattr(answer, "agent_id", ""), reverse=True):
+        node.worker.take([answer])
+        node.worker.decide()
+    assert states(node) == [AgentState.UNREACHABLE] * 2
+    assert node.state(session) is S.RUNNING
