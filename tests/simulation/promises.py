@@ -219,7 +219,7 @@ class Promises:
         if (event.from_state, event.to_state) != (_S.RUNNING, _S.TERMINATING) or not is_planned(event.reason):
             return
         found = unheard_success(session, _deciding(session), event.reason, self._hosts, self.agents)
-        if found and not self.clock_jumped:
+        if found and not self.clock_jumped and not self.truths[session.id].ended_by_user:
             raise BrokenPromiseError("untrue result", f"{session.name} ends ({event.reason}), and {found}")
 
     def _makes_room_rightly(self, session: Session, event: Event) -> None:

@@ -103,7 +103,7 @@ def test_a_control_node_that_slept_while_another_worked_removes_nothing():
         for commits in range(1, 10)
     ]
     assert {str(verdict.broken) for verdict in verdicts} == {"None"}
-    assert any("the daemon begins anew" in line for verdict in verdicts for line in verdict.trace)
+    assert any("the queue is worked anew" in line for verdict in verdicts for line in verdict.trace)
 
 
 def test_a_session_ends_where_an_earlier_launch_of_it_left_a_container():
