@@ -14,7 +14,7 @@ def is_cut_off(agents: Iterable[Agent]) -> bool:
     The control node's own agent is no witness, nor are those that were lost before or have left the inventory.
     """
     everybody = tuple(agents)
-    silent = sum(_is_silent(agent) and _is_witness(agent) for agent in everybody)
+    silent = sum(is_silent(agent) and _is_witness(agent) for agent in everybody)
     return silent > 0 and silent > _MOST_SILENT * sum(map(_is_witness, everybody))
 
 
@@ -22,7 +22,7 @@ def excused(agents: Collection[Agent]) -> frozenset[str]:
     """Return ids of the agents that are silent, but not lost for that: the control node seems to be cut off."""
     if not is_cut_off(agents):
         return frozenset()
-    return frozenset(agent.id for agent in agents if _is_witness(agent) and _is_silent(agent))
+    return frozenset(agent.id for agent in agents if _is_witness(agent) and is_silent(agent))
 
 
 def cluster_problem(agents: Collection[Agent]) -> str:
@@ -42,9 +42,10 @@ def cluster_problem(agents: Collection[Agent]) -> str:
     )
 
 
+def is_silent(agent: Agent) -> bool:
+    """Return whether no connection to the agent came about when it was last visited, and it is not LOST yet."""
+    return agent.state is AgentState.UNREACHABLE and not agent.reached
+
+
 def _is_witness(agent: Agent) -> bool:
     return not agent.connection.is_local and agent.state is not AgentState.LOST and not agent.has_left
-
-
-def _is_silent(agent: Agent) -> bool:
-    return agent.state is AgentState.UNREACHABLE and not agent.reached

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.agents.launch_record import LaunchRecord
-from muster.core.agents.silence import excused
+from muster.core.agents.silence import excused, is_silent
 from muster.core.lifecycle.ledger import Ledger, Silence, TurnRules
 from muster.core.model.snapshot import Snapshot
 
@@ -25,7 +25,7 @@ def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) ->
     if not overdue:
         return ()
     asked = ledger.asked(snapshot)
-    kept = excused([agent for agent in snapshot.agents if agent.state is not AgentState.ALIVE or agent.id not in asked])
+    kept = excused([agent for agent in snapshot.agents if agent.id not in asked or is_silent(agent)])
     return tuple(
         replace(agent, state=AgentState.LOST)
         for agent in overdue

@@ -163,14 +163,17 @@ def test_one_visit_that_takes_longer_than_that_loses_no_agent(node, agents):
     assert (states(node)[0], node.state(session)) == (AgentState.ALIVE, S.RUNNING)
 
 
-def test_agents_that_answered_before_nobody_worked_the_queue_are_no_witnesses(control_node):
+@pytest.mark.parametrize("is_in_trouble", [False, True])
+def test_agents_that_answered_before_nobody_worked_the_queue_are_no_witnesses(control_node, is_in_trouble):
     """One host was cut off for a while. The control node is cut off by the time that it works the queue again."""
     agents = [an_agent(agent_id, cpus=2, connection="ssh") for agent_id in ("a1", "a2")]
     node = control_node(*agents)
     session = node.submit(cpu=2, command="true", agents=["a2"])
     node.run()
     cut(agents[1:])
+    agents[0].module_fails = "no space left on device" if is_in_trouble else ""
     node.run()
+    assert states(node) == [AgentState.UNREACHABLE if is_in_trouble else AgentState.ALIVE, AgentState.UNREACHABLE]
     cut(agents)
     node.restart()
     node.now += LOST_AFTER_S + 10
