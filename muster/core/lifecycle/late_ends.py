@@ -1,4 +1,4 @@
-"""Ends by the time: first it is heard from a session's agents whether it has not ended by itself, well perhaps."""
+"""Ask a session's agents before a time limit ends it: its command may have ended well by itself."""
 
 from muster.core.agents.agent import AgentState
 from muster.core.lifecycle.end_signals import limit_at, limit_is_reached

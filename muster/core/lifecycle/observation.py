@@ -42,9 +42,9 @@ def observe(snapshot: Snapshot, all_reports: Reports, asked: frozenset[str] = fr
     for session in snapshot.placed:
         if session.state is not _S.RUNNING:
             continue
-        on = session.agents
-        reports = {agent_id: all_reports[agent_id] for agent_id in on if agent_id in all_reports}
-        waits = not asked.isdisjoint(on)
+        holding = session.agents
+        reports = {agent_id: all_reports[agent_id] for agent_id in holding if agent_id in all_reports}
+        waits = not asked.isdisjoint(holding)
         if not reports and not _may_end(session, snapshot.now, waits=waits):
             continue
         reported = {k.id for k in session.kernels if k.allocation and k.allocation.agent_id in reports}
@@ -67,7 +67,8 @@ def observe(snapshot: Snapshot, all_reports: Reports, asked: frozenset[str] = fr
 def _may_end(session: Session, now: float, *, waits: bool) -> bool:
     """Return whether a session of which no agent reports may end: by what is recorded of it, or by the time.
 
-    All sessions that run go through this in each turn, and hardly any ends.
+    One that `waits` for its agents does not end by the time. All sessions that run go through this in
+    each turn, and hardly any ends.
     """
     has_exited = any(kernel.exited for kernel in session.kernels)
     return has_exited or (not waits and _by_the_time(session, now) is not None)

@@ -244,6 +244,13 @@ def test_a_launch_whose_answer_was_lost_is_adopted(node, agent):
     assert agent.made == 1
 
 
+def preempt(node):
+    """Let the site preempt sessions from now on."""
+    policy = SchedulingPolicy(GroupPolicy(preemption=True))
+    node.shell = replace(node.shell, with_policy=lambda snapshot: replace(snapshot, policy=policy))
+    node.worker = QueueWorker(node.shell, node.inbox.put)
+
+
 @pytest.mark.parametrize("values", [{"time_limit": "60s"}, {"preemptible": True, "requeue": True}])
 def test_a_command_that_ended_well_while_nobody_worked_the_queue_has_succeeded(node, agent, values):
     """Its time limit has passed since, or another session asks for its place."""
@@ -253,9 +260,7 @@ def test_a_command_that_ended_well_while_nobody_worked_the_queue_has_succeeded(n
     node.now += 120
     urgent = node.submit(cpu=3, priority=90)
     node.restart()
-    policy = SchedulingPolicy(GroupPolicy(preemption=True))
-    node.shell = replace(node.shell, with_policy=lambda snapshot: replace(snapshot, policy=policy))
-    node.worker = QueueWorker(node.shell, node.inbox.put)
+    preempt(node)
     node.run()
     ended = node.session(session)
     reason = "the command ended with exit code 0"
@@ -265,9 +270,7 @@ def test_a_command_that_ended_well_while_nobody_worked_the_queue_has_succeeded(n
 
 def test_sessions_that_run_are_still_preempted_and_ended_by_their_time_limit(node):
     limited, cheap = node.submit(time_limit="60s", cpu=1), node.submit(preemptible=True, cpu=3)
-    policy = SchedulingPolicy(GroupPolicy(preemption=True))
-    node.shell = replace(node.shell, with_policy=lambda snapshot: replace(snapshot, policy=policy))
-    node.worker = QueueWorker(node.shell, node.inbox.put)
+    preempt(node)
     node.run()
     node.now += 120
     urgent = node.submit(cpu=3, priority=90)
