@@ -164,3 +164,18 @@ def test_a_command_begins_where_an_older_control_node_has_made_no_pipe(cluster):
     subprocess.run(["docker", "restart", "--time", "0", name], check=True, capture_output=True)
     (keys / "go").write_text(str(entry["generation"]), encoding="ascii")
     assert end_of(cluster, entry) == (0, "begun\n")
+
+
+# It ends while the entrypoint is stopped, which then learns of a signal and of the end at once.
+ENDING_WITH_A_SIGNAL = """
+trap '' USR1
+(until grep -q '^State:.Z' /proc/$$/status; do sleep 0.05; done; kill -CONT $PPID) &
+kill -STOP $PPID
+kill -USR1 $PPID
+exit 7
+"""
+
+
+def test_a_command_with_a_file_keeps_its_exit_code_where_a_signal_meets_its_end(cluster):
+    entry = with_files(("sh", "-c", ENDING_WITH_A_SIGNAL), output=f"{HOME}/all")
+    assert ran(cluster, entry) == (7, "")
