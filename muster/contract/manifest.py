@@ -60,12 +60,14 @@ class AppEntry(ContractModel):
 class GpuEntry(ContractModel):
     """A kernel's part of one GPU: a share, or with `mem_bytes` and `compute` None the whole device.
 
-    `amount` is the share in thousandths of a unit, of an instance too; None: the session requested a whole GPU. It is
-    only reported.
+    `amount` is the share in thousandths of a unit, of an instance too; None: the session requested a whole GPU.
+    `capacity` is how many the GPU was cut into; None: a whole GPU, or a share of an earlier version. Both are only
+    reported.
     """
 
     uuid: GpuUuid
     amount: Number | None
+    capacity: Number | None
     mem_bytes: Number | None
     compute: Milli | None
 

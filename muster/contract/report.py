@@ -149,11 +149,13 @@ class KernelGpuReport(ContractModel):
     """A GPU that a container was made with; `used_bytes` is what its `processes` use there, null where nobody knows.
 
     `enforced_bytes` is the driver's own limit for the container; null: it has none. `amount` is the share in
-    thousandths of a unit; null: the session requested a whole GPU.
+    thousandths of a unit; null: the session requested a whole GPU. `capacity` is how many the GPU was cut into then;
+    null: a whole GPU, or an earlier version made it.
     """
 
     uuid: GpuUuid
     amount: Amount | None = None
+    capacity: Amount | None = None
     mem_bytes: Amount | None
     compute: Milli | None
     used_bytes: Amount | None = None

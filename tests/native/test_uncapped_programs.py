@@ -86,7 +86,7 @@ def test_the_observation_finds_programs_that_use_the_gpu_without_the_libraries(f
     os.waitid(os.P_PID, processes[-1].pid, os.WEXITED | os.WNOWAIT)
     uuid = fake_driver.uuids()[0]
     answers = nvml.Answers([], {uuid: [(process.pid, MIB) for process in processes]}, [])
-    share = {"uuid": uuid, "amount": 500, "mem_bytes": CAP, "compute": 250}
+    share = {"uuid": uuid, "amount": 500, "capacity": 2000, "mem_bytes": CAP, "compute": 250}
 
     def found(gpu: object, libraries: Path, again: nvml.Answers = answers) -> dict:
         kernel = {"container_id": CONTAINER_ID, "gpus": [gpu]}

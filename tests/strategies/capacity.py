@@ -11,19 +11,22 @@ from muster.core.values.slots import Slots
 
 @dataclass
 class Ledger:
-    """An independent account of what is used on agents, GPU by GPU."""
+    """An independent account of what is used on agents, GPU by GPU. `whole` is what each GPU is without any kernel."""
 
     cpu: dict[str, int]
     mem: dict[str, int]
     gpus: dict[str, dict[str, int]]
+    whole: dict[str, dict[str, int]]
 
     @classmethod
     def of(cls, agents: Iterable[Agent]) -> "Ledger":
         agents = list(agents)
+        whole = {a.id: {gpu.uuid: max(gpu.units, 1) * 1000 for gpu in a.gpus} for a in agents}
         return cls(
             {a.id: a.capacity.cpu for a in agents},
             {a.id: a.capacity.mem for a in agents},
-            {a.id: {gpu.uuid: max(gpu.units, 1) * 1000 for gpu in a.gpus} for a in agents},
+            {agent_id: dict(gpus) for agent_id, gpus in whole.items()},
+            whole,
         )
 
     def charge(self, kernel: Kernel) -> None:
@@ -34,7 +37,14 @@ class Ledger:
         for share in kernel.allocation.gpus:
             # One of which nothing is known has nothing free.
             self.gpus[agent_id].setdefault(share.uuid, 0)
-            self.gpus[agent_id][share.uuid] -= share.amount
+            self.gpus[agent_id][share.uuid] -= self._amount_now(agent_id, share)
+
+    def _amount_now(self, agent_id: str, share: GpuShare) -> int:
+        """Return what a share is of its GPU as that is cut now, rounded down so that no sum is too large."""
+        whole = self.whole[agent_id].get(share.uuid)
+        if whole is None or share.capacity is None:
+            return share.amount
+        return share.amount * whole // share.capacity
 
     @property
     def overdrawn(self) -> list[str]:

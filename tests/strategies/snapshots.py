@@ -43,7 +43,9 @@ def group_policies(draw: st.DrawFn) -> GroupPolicy:
 def _maybe_placed(draw: st.DrawFn, session: Session, known: Sequence[Agent], ledger: Ledger) -> Session | None:
     """Return the session placed anywhere that has room for it, which need not be the scheduler's choice."""
     kernels = []
-    trial = Ledger(dict(ledger.cpu), dict(ledger.mem), {agent: dict(gpus) for agent, gpus in ledger.gpus.items()})
+    trial = Ledger(
+        dict(ledger.cpu), dict(ledger.mem), {agent: dict(gpus) for agent, gpus in ledger.gpus.items()}, ledger.whole
+    )
     group = [agent for agent in known if agent.resource_group == session.spec.resource_group]
     if not group:
         return None

@@ -60,7 +60,7 @@ def _cdi_gives(agent: Agent, uuids: Iterable[str]) -> bool:
 def _part(entry: GpuEntry, mem_bytes: int, gpu: Gpu | None, more: int | None) -> Part:
     """Return a part whose limit is `more` thousandths of a unit above it; None: it has no limit."""
     compute = entry.compute or 0
-    limit = None if more is None or gpu is None else compute + WHOLE_MILLI * more // gpu.capacity
+    limit = None if more is None or gpu is None else compute + WHOLE_MILLI * more // (entry.capacity or gpu.capacity)
     return Part(
         entry.uuid,
         mem_bytes,
@@ -71,22 +71,23 @@ def _part(entry: GpuEntry, mem_bytes: int, gpu: Gpu | None, more: int | None) ->
 
 
 def kernel_gpus(agent: Agent, kernel: Kernel) -> tuple[GpuEntry, ...]:
-    """Return the kernel's parts of this agent's GPUs, as these are cut now, by its allocation."""
+    """Return the kernel's parts of this agent's GPUs, as these were cut when it got them."""
     shares = kernel.allocation.gpus if kernel.allocation else ()
     return tuple(_kernel_gpu(agent, share) for share in shares)
 
 
 def _kernel_gpu(agent: Agent, share: GpuShare) -> GpuEntry:
     gpu = next((gpu for gpu in agent.gpus if gpu.uuid == share.uuid), None)
-    amount = None if share.whole else share.amount
+    amount, capacity = (None, None) if share.whole else (share.amount, share.capacity)
     if share.whole or (gpu and gpu.exclusive):
-        return GpuEntry(uuid=share.uuid, amount=amount, mem_bytes=None, compute=None)
+        return GpuEntry(uuid=share.uuid, amount=amount, capacity=capacity, mem_bytes=None, compute=None)
     if gpu is None:
         # The host has lost it since. The engine will refuse the launch, or else the container gets none of its memory.
-        return GpuEntry(uuid=share.uuid, amount=amount, mem_bytes=0, compute=1)
-    # The site may have cut it into fewer units since.
-    mem_bytes, compute = quantise(gpu.mem, min(share.amount, gpu.capacity), gpu.capacity)
-    return GpuEntry(uuid=share.uuid, amount=amount, mem_bytes=mem_bytes, compute=compute)
+        return GpuEntry(uuid=share.uuid, amount=amount, capacity=capacity, mem_bytes=0, compute=1)
+    of = share.capacity or gpu.capacity
+    # Without its capacity, it may be more than the site has cut the GPU into since.
+    mem_bytes, compute = quantise(gpu.mem, min(share.amount, of), of)
+    return GpuEntry(uuid=share.uuid, amount=amount, capacity=capacity, mem_bytes=mem_bytes, compute=compute)
 
 
 def _devices(gpus: tuple[GpuEntry, ...], agent: Agent) -> DevicesEntry:

@@ -206,14 +206,18 @@ def _in_launch(session: Session, containers: Sequence[_Container], agents: Mappi
 def _allocation(agent: Agent, kernel: Kernel, entry: KernelReport) -> Allocation | None:
     """Return what a kernel's container has of its agent.
 
-    None where that is a GPU that the agent lacks now, or more of one than the kernel requests.
+    None where that is a GPU that the agent lacks now, or more of one than the kernel requests, or than it is.
     """
     gpus = {gpu.uuid: gpu for gpu in agent.gpus}
     parts = sum(share.amount or 0 for share in entry.gpus)
     if parts > kernel.slots.fgpu or not gpus.keys() >= {share.uuid for share in entry.gpus}:
         return None
+    if any(share.capacity is not None and (share.amount or 0) > share.capacity for share in entry.gpus):
+        return None
     shares = tuple(
-        GpuShare(share.uuid, gpus[share.uuid].capacity if share.amount is None else share.amount, share.amount is None)
+        GpuShare(share.uuid, gpus[share.uuid].capacity, whole=True, capacity=gpus[share.uuid].capacity)
+        if share.amount is None
+        else GpuShare(share.uuid, share.amount, whole=False, capacity=share.capacity)
         for share in entry.gpus
     )
     nodes = {gpus[share.uuid].numa_node for share in entry.gpus}

@@ -31,15 +31,23 @@ def _obstacle(session: Session, agent_id: str, agent: Agent | None, snapshot: Sn
     if agent_id in snapshot.slow:
         return "is slow to answer"
     if not _has_the_gpus(session, agent):
-        return "no longer has the GPUs, or no longer shares them"
+        return "no longer has the GPUs, or cuts them otherwise by now"
     sick = _sick_gpu(session, agent)
     return f"has GPU {sick.index} in quarantine: {sick.quarantine}" if sick else ""
 
 
 def _has_the_gpus(session: Session, agent: Agent) -> bool:
-    """Return whether the agent can give these shares: without a cap, a part of a GPU would be all of it."""
-    there = {gpu.uuid: gpu.units > 0 for gpu in agent.gpus}
-    return all(share.uuid in there and (share.whole or there[share.uuid]) for share in _shares_on(session, agent))
+    """Return whether the agent can give these shares.
+
+    Without a cap, a part of a GPU would be all of it. If the GPU is cut otherwise now, the part is not what the session
+    requests.
+    """
+    there = {gpu.uuid: gpu for gpu in agent.gpus}
+    return all(
+        (gpu := there.get(share.uuid)) is not None
+        and (share.whole or (gpu.units > 0 and share.capacity in {None, gpu.capacity}))
+        for share in _shares_on(session, agent)
+    )
 
 
 def _sick_gpu(session: Session, agent: Agent) -> Gpu | None:

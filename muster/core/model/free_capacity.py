@@ -58,5 +58,4 @@ class FreeCapacity:
 
 
 def _taken(share: GpuShare, gpu: Gpu) -> int:
-    """Return what a share takes of the GPU: all of it for a whole GPU, even if the site has since cut it otherwise."""
-    return gpu.capacity if share.whole or gpu.exclusive else share.amount
+    return gpu.capacity if gpu.exclusive else share.amount_of(gpu.capacity)

@@ -44,11 +44,25 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
-    """A kernel's part of one physical GPU. `amount` is in thousandths of a unit; `whole`: the whole GPU."""
+    """A kernel's part of one physical GPU. `amount` is in thousandths of a unit; `whole`: the whole GPU.
+
+    `capacity` is how much the GPU was in all, as it was cut when the share was given; None: an earlier version did not
+    note it.
+    """
 
     uuid: str
     amount: int
     whole: bool
+    capacity: int | None = None
+
+    def amount_of(self, capacity: int) -> int:
+        """Return the amount in thousandths of a unit of a GPU that is cut into `capacity` of them now.
+
+        It is the same part of the GPU, rounded up. A share of which no one knows how its GPU was cut counts as it is.
+        """
+        if self.whole:
+            return capacity
+        return -(-self.amount * capacity // self.capacity) if self.capacity else self.amount
 
 
 @dataclass(frozen=True, slots=True)

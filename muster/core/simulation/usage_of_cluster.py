@@ -85,8 +85,10 @@ class ClusterUsageMeter:
             self._cpu -= sign * kernel.slots.cpu
             self._mem -= sign * kernel.slots.mem
             for share in kernel.allocation.gpus:
-                free.gpus[share.uuid] += sign * share.amount
-                self._gpus -= sign * share.amount / self._capacity[share.uuid]
+                capacity = self._capacity[share.uuid]
+                amount = share.amount_of(capacity)
+                free.gpus[share.uuid] += sign * amount
+                self._gpus -= sign * amount / capacity
 
     def _record(self) -> None:
         """Record the use since the last change."""

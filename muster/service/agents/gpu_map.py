@@ -30,8 +30,10 @@ class KernelShare:
 
     @property
     def amount(self) -> int:
-        """Return the amount in thousandths of a unit."""
-        return self.gpu.capacity if self.gpu and self.is_device else self.share.amount
+        """Return the amount in thousandths of a unit, as the GPU is cut now."""
+        if self.gpu is None:
+            return self.share.amount
+        return self.gpu.capacity if self.is_device else self.share.amount_of(self.gpu.capacity)
 
     @property
     def is_device(self) -> bool:
@@ -92,7 +94,9 @@ def kernel_shares(session: Session, kernel: Kernel, agent: Agent) -> list[Kernel
     made_with = _made_with(session, kernel, agent)
     limits = {limit.uuid: limit for limit in kernel_gpus(agent, kernel) if limit.uuid in gpus}
     for uuid, seen in made_with.items():
-        limits[uuid] = GpuEntry(uuid=uuid, amount=seen.amount, mem_bytes=seen.mem_bytes, compute=seen.compute)
+        limits[uuid] = GpuEntry(
+            uuid=uuid, amount=seen.amount, capacity=seen.capacity, mem_bytes=seen.mem_bytes, compute=seen.compute
+        )
     return [
         KernelShare(
             session,

@@ -124,11 +124,19 @@ def share_views(shares: Mapping[str, Sequence[KernelShare]]) -> dict[str, list[G
 
 def _share_view(held: KernelShare) -> GpuShareView:
     gpu = held.gpu
-    return GpuShareView(**_share_fields(held), index=gpu.index if gpu else None, gpu_mem_bytes=gpu.mem if gpu else None)
+    return GpuShareView(
+        **_share_fields(held),
+        amount=held.share.amount,
+        capacity=held.share.capacity,
+        index=gpu.index if gpu else None,
+        gpu_mem_bytes=gpu.mem if gpu else None,
+    )
 
 
 def _share_fields(held: KernelShare) -> dict[str, Any]:
-    return asdict(held.share) | {
+    return {
+        "uuid": held.share.uuid,
+        "whole": held.share.whole,
         "mem_bytes": held.mem_bytes,
         "compute": held.compute,
         "used_bytes": held.used_bytes,
@@ -146,7 +154,7 @@ class GpuHolderView(View):
     kernel: str
     problem: str | None
     uuid: str
-    amount: int = Field(description="in thousandths of a unit")
+    amount: int = Field(description="in thousandths of a unit, as the GPU is cut now")
     whole: bool
     mem_bytes: int | None
     compute: int | None
@@ -163,6 +171,7 @@ class GpuHolderView(View):
             kernel=held.kernel.name,
             problem=held.kernel.gpu_problem,
             **_share_fields(held),
+            amount=held.amount,
         )
 
 

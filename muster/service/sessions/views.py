@@ -97,8 +97,9 @@ class GpuShareView(View):
     """A kernel's share of a GPU. Fields with a default are left out where no report was read."""
 
     uuid: str
-    amount: int = Field(description="in thousandths of a unit")
+    amount: int = Field(description="in thousandths of a unit, as the GPU was cut when the share was given")
     whole: bool
+    capacity: int | None = Field(description="of the GPU as it was cut then; null if an earlier version gave the share")
     mem_bytes: int | None = Field(default=None, description="null for a whole GPU")
     compute: int | None = Field(default=None, description="in thousandths of the GPU; null for a whole one")
     used_bytes: int | None = Field(default=None, description="null if no agent reported it")

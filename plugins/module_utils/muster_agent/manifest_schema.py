@@ -116,10 +116,11 @@ MANIFEST: dict[str, Any] = {
             "properties": {
                 "uuid": {"pattern": "^[A-Za-z0-9][A-Za-z0-9_./-]{0,95}$", "type": "string"},
                 "amount": {"anyOf": [{"minimum": 0, "type": "integer"}, {"type": "null"}]},
+                "capacity": {"anyOf": [{"minimum": 0, "type": "integer"}, {"type": "null"}]},
                 "mem_bytes": {"anyOf": [{"minimum": 0, "type": "integer"}, {"type": "null"}]},
                 "compute": {"anyOf": [{"maximum": 1000, "minimum": 0, "type": "integer"}, {"type": "null"}]},
             },
-            "required": ["uuid", "amount", "mem_bytes", "compute"],
+            "required": ["uuid", "amount", "capacity", "mem_bytes", "compute"],
             "type": "object",
         },
         "HostMountEntry": {

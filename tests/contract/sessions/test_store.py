@@ -48,7 +48,7 @@ def test_a_session_is_read_as_it_was_added(store, found):
 
 
 def test_a_placed_session_keeps_its_gpu_shares_and_numa_nodes(store):
-    shares = (GpuShare("GPU-1", 1000, whole=True), GpuShare("GPU-2", 250, whole=False))
+    shares = (GpuShare("GPU-1", 1000, whole=True), GpuShare("GPU-2", 250, whole=False, capacity=1000))
     session = placed_on(make_session(), "a1")
     session = replace(session, kernels=(replace(session.main, allocation=Allocation("a1", shares, (0, 2))),))
     store.add([session])

@@ -29,7 +29,7 @@ def driver(tmp_path, monkeypatch):
 def gang(cluster, driver):
     """Return a session with 2 GiB of a GPU, whose image needs no probe any more."""
     (uuid,) = driver.uuids()
-    entry = session(gpus=[{"uuid": uuid, "amount": 500, "mem_bytes": 2 * GIB, "compute": 250}])
+    entry = session(gpus=[{"uuid": uuid, "amount": 500, "capacity": 2000, "mem_bytes": 2 * GIB, "compute": 250}])
     image = cluster.engine.image(entry["kernels"][0]["image"])
     cluster.paths.state.mkdir(parents=True)
     account_files.image_facts(cluster.engine, cluster.name, image["Id"], USER["home"], set())

@@ -323,7 +323,8 @@ def test_the_use_of_a_containers_processes_is_reported_by_gpu(cluster, fake_gpus
         ["main1", "sub1"],
         mounts=[{"folder": folder.name, "target": str(folder), "read_only": False}],
         gpus=[
-            {"uuid": uuid, "amount": 500, "mem_bytes": 50 * MIB, "compute": 250} for uuid in (one, other, "GPU-gone")
+            {"uuid": uuid, "amount": 500, "capacity": 2000, "mem_bytes": 50 * MIB, "compute": 250}
+            for uuid in (one, other, "GPU-gone")
         ],
         main1={"command": ["sh", "-c", f"{smi} {64 * MIB} 1 & {smi} {32 * MIB} 1"]},
     )

@@ -46,7 +46,7 @@ def access(tmp_path, gpu):
 
 
 def _shared(gpu, access, kernels=("main1",), **changes):
-    share = {"uuid": gpu, "amount": 500, "mem_bytes": 2 << 30, "compute": 250}
+    share = {"uuid": gpu, "amount": 500, "capacity": 2000, "mem_bytes": 2 << 30, "compute": 250}
     entry = session(kernels, gpu_access=access, gpus=[share], **changes)
     for kernel in entry["kernels"]:
         kernel["files"] = {**kernel["files"], "fgpu": {"content": LIMITS, "mode": "0444"}}
@@ -138,6 +138,7 @@ def test_the_report_tells_what_a_kernel_has_from_the_host_alone(cluster, gpu, ac
             {
                 "uuid": gpu,
                 "amount": 500,
+                "capacity": 2000,
                 "mem_bytes": 2 << 30,
                 "compute": 250,
                 "used_bytes": None,

@@ -21,7 +21,9 @@ def gpu():
 
 def shared(gpu):
     access = {"devices": None, "libraries": {}, "mounts": [], "env": {}, "usage": True, "leases": [gpu]}
-    return session(gpu_access=access, gpus=[{"uuid": gpu, "amount": 500, "mem_bytes": 2 << 30, "compute": 250}])
+    return session(
+        gpu_access=access, gpus=[{"uuid": gpu, "amount": 500, "capacity": 2000, "mem_bytes": 2 << 30, "compute": 250}]
+    )
 
 
 def room(path):

@@ -136,8 +136,8 @@ def test_labels_say_whose_it_is():
 
 def test_a_label_names_the_gpus_so_that_the_host_alone_can_account_for_them():
     gpus = [
-        {"uuid": "GPU-a", "amount": 500, "mem_bytes": 2 << 30, "compute": 250},
-        {"uuid": "GPU-b", "amount": None, "mem_bytes": None, "compute": None},
+        {"uuid": "GPU-a", "amount": 500, "capacity": 2000, "mem_bytes": 2 << 30, "compute": 250},
+        {"uuid": "GPU-b", "amount": None, "capacity": None, "mem_bytes": None, "compute": None},
     ]
     assert json.loads(_body(gpus=gpus)["Labels"]["muster.gpus"]) == gpus
 

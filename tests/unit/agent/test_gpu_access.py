@@ -130,7 +130,7 @@ def test_a_manifest_with_what_cannot_be_is_refused(change, message):
         "user": {"name": "work", "uid": 1000, "gid": 1000, "home": "/home/work"},
         "resources": {"cpu_milli": 1, "mem_bytes": 1, "shm_bytes": 1, "disk_bytes": None, "pids": 1, "cpuset": None},
         **{name: [] for name in ("command", "apps", "mounts", "groups", "publish")},
-        "gpus": [{"uuid": "GPU-a", "amount": 500, "mem_bytes": 1, "compute": 1}],
+        "gpus": [{"uuid": "GPU-a", "amount": 500, "capacity": 2000, "mem_bytes": 1, "compute": 1}],
         "gpu_access": {**ACCESS, **change},
     }
     session = {

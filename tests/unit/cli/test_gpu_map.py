@@ -28,7 +28,7 @@ def an_agent_where(*used: tuple[Session, str, int | None, int | None]) -> Agent:
         gpu["mem_bytes"] = 8 * GIB
     report["gpus"][0]["mem_used_bytes"] = 3 * GIB
     for session, uuid, cap, use in used:
-        held = {"uuid": uuid, "amount": 500, "mem_bytes": cap, "compute": cap and 250}
+        held = {"uuid": uuid, "amount": 500, "capacity": 2000, "mem_bytes": cap, "compute": cap and 250}
         gpus = [{**held, "used_bytes": use, "processes": 1, "enforced_bytes": cap}]
         report["kernels"].append(kernel_entry(session, "main1", gpus=gpus))
     return observed("a1", report, inventory)
@@ -37,7 +37,9 @@ def an_agent_where(*used: tuple[Session, str, int | None, int | None]) -> Agent:
 @pytest.fixture
 def cluster(store):
     """Save an agent of two GPUs: the first with two shares, one above its cap; the second wholly a session's."""
-    train = holds(running_session(1, "a1", name="train", fgpu=0.5), GpuShare("GPU-a1-0", 500, whole=False))
+    train = holds(
+        running_session(1, "a1", name="train", fgpu=0.5), GpuShare("GPU-a1-0", 500, whole=False, capacity=2000)
+    )
     lab = holds(running_session(2, "a1", name="lab", fgpu=1), GpuShare("GPU-a1-0", 1000, whole=False))
     big = holds(running_session(3, "a1", name="big", gpu=1), GpuShare("GPU-a1-1", 1000, whole=True))
     problem = "main1 uses 2.5 GiB of GPU memory, its share is 2 GiB"
@@ -97,6 +99,7 @@ def test_show_tells_each_kernels_share_with_memory_and_compute():
             "uuid": "GPU-a1-0",
             "amount": 500,
             "whole": False,
+            "capacity": 2000,
             "mem_bytes": 2 * GIB,
             "compute": 250,
             "used_bytes": 5 * GIB // 2,
@@ -151,6 +154,17 @@ def test_every_share_has_a_cell_of_the_bar_and_no_bar_is_too_long(store):
     store.save_agents([an_agent_where()])
     store.add([*few, rest])
     assert "[abcddddddddddddddddd]" in muster("agents", "--gpus").out
+
+
+def test_a_share_fills_its_part_of_the_bar_however_the_gpu_is_cut_since(store):
+    half = GpuShare("GPU-a1-0", 500, whole=False, capacity=1000)
+    store.save_agents([an_agent_where()])
+    store.add([holds(running_session(1, "a1", fgpu="0.5", name="train"), half)])
+    (line,) = [line.split() for line in muster("agents", "--gpus").out.splitlines() if "[a" in line]
+    assert line[3:5] == ["[aaaaaaaaaa..........]", "1/2"]
+    (kernel,) = muster("show", "train", "--json").json["kernels"]
+    (share,) = kernel["gpus"]
+    assert (share["amount"], share["capacity"], share["mem_bytes"]) == (500, 1000, 4 * GIB)
 
 
 def test_mig_instances_have_a_line_each(store):

@@ -19,7 +19,15 @@ def full_report() -> dict[str, Any]:
     """Return a report in which no list is empty and no optional value is missing."""
     report = report_of("a1", gpus=2, numa_nodes=2, swarm="manager")
     session = placed_on(make_session(1), "a1")
-    held = {"uuid": "GPU-a1-0", "amount": 500, "mem_bytes": 1 << 30, "compute": 250, "used_bytes": 5, "processes": 1}
+    held = {
+        "uuid": "GPU-a1-0",
+        "amount": 500,
+        "capacity": 2000,
+        "mem_bytes": 1 << 30,
+        "compute": 250,
+        "used_bytes": 5,
+        "processes": 1,
+    }
     held["enforced_bytes"] = None
     app = {"healthy": False, "exit_code": 127, "problem": "no such program"}
     entry = kernel_entry(

@@ -81,7 +81,7 @@ def wire(value: ContractModel) -> dict[str, Any]:
     return json.loads(value.model_dump_json())
 
 
-QUARTER = GpuShare("GPU-a1-0", 500, whole=False)
+QUARTER = GpuShare("GPU-a1-0", 500, whole=False, capacity=2000)
 WHOLE = GpuShare("GPU-a1-1", 2000, whole=True)
 
 
@@ -217,8 +217,23 @@ def test_a_promised_share_never_becomes_a_whole_gpu_after_a_change_of_the_site(p
     assert got.gpus[0].mem_bytes is not None
     gone = accesses(an_agent(gpus=0), QUARTER)
     assert (gone.gpus[0].mem_bytes, gone.access.libraries) == (0, LIBRARIES)
-    recut = accesses(an_agent(units_per_gpu=1), GpuShare("GPU-a1-0", 1500, whole=False))
-    assert (recut.gpus[0].mem_bytes, recut.gpus[0].compute) == (8 * GIB, 1000)
+
+
+@pytest.mark.parametrize("units", [1, 2, 3, 8])
+def test_a_share_stays_the_same_part_of_its_gpu_however_the_site_cuts_it_since(units):
+    agent = an_agent(units_per_gpu=units)
+    (got,) = accesses(agent, QUARTER).gpus
+    assert (got.amount, got.capacity, got.mem_bytes, got.compute) == (500, 2000, 2 * GIB, 250)
+    free = FreeCapacity.of(agent).without([holding(QUARTER)]).gpu_free
+    assert free == (units * 750, units * 1000)
+
+
+def test_a_share_from_an_earlier_version_is_part_of_its_gpu_as_it_is_cut_now():
+    noted_nothing = GpuShare("GPU-a1-0", 1500, whole=False)
+    (half,) = accesses(an_agent(units_per_gpu=3), noted_nothing).gpus
+    assert (half.mem_bytes, half.compute) == (4 * GIB, 500)
+    (whole,) = accesses(an_agent(units_per_gpu=1), noted_nothing).gpus
+    assert (whole.mem_bytes, whole.compute) == (8 * GIB, 1000)
 
 
 @pytest.mark.parametrize("site", [{}, {"fgpu_provider": "mps"}, {"fgpu_devices": "cdi"}])
@@ -229,7 +244,9 @@ def test_a_manifest_carries_what_a_kernel_gets(site):
     written = manifest(agent, [session], {session.id: fake_key_pair("s1")}, 7, LaunchPolicy(), lambda name, _: name)
     (parsed,) = agent_manifest.parse_manifest(wire(written)).sessions[0].kernels
     kernel = parsed.spec
-    assert kernel["gpus"] == [{"uuid": "GPU-a1-0", "amount": 500, "mem_bytes": 2 * GIB, "compute": 250}]
+    assert kernel["gpus"] == [
+        {"uuid": "GPU-a1-0", "amount": 500, "capacity": 2000, "mem_bytes": 2 * GIB, "compute": 250}
+    ]
     assert kernel["gpu_access"] == wire(gpu_access(agent, session.main, session.spec).access)
     assert kernel["files"]["fgpu"]["mode"] == "0444"
     assert kernel["files"]["fgpu"]["content"].startswith("version 1\n")
@@ -239,20 +256,20 @@ def test_a_manifest_carries_what_a_kernel_gets(site):
 @cheap
 @given(
     mem_bytes=st.integers(0, 1 << 40),
-    units=st.integers(1, 1000),
-    amounts=st.lists(st.integers(1, 3000), min_size=1, max_size=40),
+    requests=st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 3000)), min_size=1, max_size=40)
+    | st.lists(st.tuples(st.just(4), st.integers(1, 3000)), min_size=1, max_size=40),
 )
-def test_shares_of_a_gpu_never_have_more_memory_than_it_has(mem_bytes, units, amounts):
-    agent = an_agent(gpus=1, units_per_gpu=units, mem_bytes=mem_bytes)
-    left, fitting = agent.gpus[0].capacity, []
-    for amount in amounts:
-        if amount <= left:
-            fitting.append(amount)
-            left -= amount
-    caps = [kernel_gpus(agent, holding(GpuShare("GPU-a1-0", amount, whole=False)))[0] for amount in fitting]
+def test_shares_of_a_gpu_never_have_more_memory_than_it_has(mem_bytes, requests):
+    """Each request comes with the units into which the GPU is cut by then."""
+    held: list[Kernel] = []
+    for units, amount in requests:
+        agent = an_agent(gpus=1, units_per_gpu=units, mem_bytes=mem_bytes)
+        if amount <= FreeCapacity.of(agent).without(held).free.fgpu:
+            held.append(holding(GpuShare("GPU-a1-0", amount, whole=False, capacity=agent.gpus[0].capacity)))
+    caps = [kernel_gpus(agent, kernel)[0] for kernel in held]
     assert sum(cap.mem_bytes for cap in caps) <= mem_bytes
     assert all(cap.mem_bytes % (2 << 20) == 0 and cap.compute >= 1 for cap in caps)
-    large = [cap.compute for cap, amount in zip(caps, fitting, strict=True) if 1000 * amount >= units * 1000]
+    large = [cap.compute for cap in caps if 1000 * cap.amount >= cap.capacity]
     assert sum(large) <= 1000
 
 

@@ -11,7 +11,7 @@ from muster.core.agents.agent import Agent
 from muster.core.lifecycle.adoption import HELD_BY, Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied
 from muster.core.lifecycle.transitions import TRANSITIONS
-from muster.core.model.session import FINAL, Allocation, LaunchStep, Result, Session, SessionState
+from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.properties import dear
 from tests.reports import kernel_entry
@@ -153,18 +153,32 @@ def test_a_launch_with_a_gpu_that_its_agent_lacks_now_is_not_adopted():
 
 
 def test_what_an_agent_claims_beyond_reason_is_not_adopted():
-    """More of a GPU than was requested, or a launch in the far future."""
+    """More of a GPU than was requested, or than it is, or a launch in the far future."""
     session = make_session(1, fgpu="0.5")
     share = {**dict.fromkeys(KernelGpuReport.model_fields), "uuid": "GPU-a1-0", "mem_bytes": 1, "compute": 1}
 
-    def adopted(amount: int, generation: int) -> bool:
-        entry = kernel_entry(session, "main1", generation=generation, gpus=[{**share, "amount": amount}])
+    def adopted(amount: int, generation: int, capacity: int | None = None) -> bool:
+        given = {**share, "amount": amount, "capacity": capacity}
+        entry = kernel_entry(session, "main1", generation=generation, gpus=[given])
         return bool(adoptions(Snapshot((reporting_agent(entry),), (session,), NOW), HEARD))
 
     assert adopted(500, int(NOW * 1000))
     assert not adopted(501, int(NOW * 1000))
     assert not adopted(1 << 60, int(NOW * 1000))
     assert not adopted(500, 1 << 60)
+    assert adopted(500, int(NOW * 1000), capacity=1000)
+    assert not adopted(500, int(NOW * 1000), capacity=0)
+    assert not adopted(500, int(NOW * 1000), capacity=499)
+
+
+def test_an_adopted_share_stays_the_part_of_its_gpu_that_it_was():
+    session = make_session(1, fgpu="0.5")
+    empty = dict.fromkeys(KernelGpuReport.model_fields)
+    share = {**empty, "uuid": "GPU-a1-0", "amount": 500, "capacity": 2000, "mem_bytes": 1, "compute": 250}
+    agent = reporting_agent(kernel_entry(session, "main1", generation=9, gpus=[share]))
+    (event,) = adoptions(Snapshot((agent,), (session,), NOW), HEARD)
+    (kernel,) = event.kernels.values()
+    assert kernel["allocation"].gpus == (GpuShare("GPU-a1-0", 500, whole=False, capacity=2000),)
 
 
 def test_a_launch_on_an_agent_that_was_not_heard_stays_as_it_is():

@@ -245,13 +245,16 @@ def test_a_place_that_an_agent_will_not_give_is_given_back(session, agents, slow
     ("hardware", "share", "kept"),
     [
         ({"gpus": 1, "units_per_gpu": 2}, GpuShare("GPU-a1-0", 500, whole=False), True),
+        ({"gpus": 1, "units_per_gpu": 2}, GpuShare("GPU-a1-0", 500, whole=False, capacity=2000), True),
+        ({"gpus": 1, "units_per_gpu": 2}, GpuShare("GPU-a1-0", 500, whole=False, capacity=1000), False),
+        ({"gpus": 1, "units_per_gpu": 2}, GpuShare("GPU-a1-0", 1000, whole=True, capacity=1000), True),
         ({"gpus": 1, "units_per_gpu": 0}, GpuShare("GPU-a1-0", 500, whole=False), False),
         ({"gpus": 1, "units_per_gpu": 2, "fgpu_provider": "whole"}, GpuShare("GPU-a1-0", 500, whole=False), False),
         ({"gpus": 1, "units_per_gpu": 0}, GpuShare("GPU-a1-0", 1000, whole=True), True),
         ({"gpus": 1, "units_per_gpu": 0}, GpuShare("GPU-a1-7", 1000, whole=True), False),
     ],
 )
-def test_a_place_on_a_gpu_that_is_gone_or_no_longer_cut_is_given_back(hardware, share, kept):
+def test_a_place_on_a_gpu_that_is_gone_or_cut_otherwise_is_given_back(hardware, share, kept):
     session = placed_on(make_session(), "a1", state=S.SCHEDULED)
     session = replace(session, kernels=(replace(session.main, allocation=Allocation("a1", (share,))),))
     events = take_back(Snapshot((make_agent("a1", **hardware),), (session,), NOW))

@@ -90,7 +90,7 @@ def test_shares_count_as_their_parts_of_gpus_however_these_are_cut():
 
 
 def test_gpus_are_as_busy_as_their_kernels_say():
-    held = {"uuid": "GPU-a1-0", "amount": 500, "mem_bytes": 1, "compute": 250}
+    held = {"uuid": "GPU-a1-0", "amount": 500, "capacity": 2000, "mem_bytes": 1, "compute": 250}
     share = {**held, "used_bytes": None, "processes": None, "enforced_bytes": None}
     use = use_of(at=NOW, cpu_seconds=1.0, mem_bytes=1)
     busy = [entry(s, 0, 0, gpus=[share], use={**use, "gpu_percent": p}) for s, p in ((RUNNING, 40.0), (OTHER, 85.0))]

@@ -73,9 +73,9 @@ def test_an_instance_serves_one_kernel_and_the_smallest_that_fits_is_taken():
     state = PlacementState.of([sliced(857, 250, 500)], {}, PACK)
     shares = [state.place(asking(amount))[0].gpus for amount in (200, 200, 200)]
     assert shares == [
-        (GpuShare("MIG-1", 250, False),),
-        (GpuShare("MIG-2", 500, False),),
-        (GpuShare("MIG-0", 857, False),),
+        (GpuShare("MIG-1", 250, whole=False, capacity=250),),
+        (GpuShare("MIG-2", 500, whole=False, capacity=500),),
+        (GpuShare("MIG-0", 857, whole=False, capacity=857),),
     ]
     assert state.place(asking(1)) is None
 
@@ -109,6 +109,18 @@ def test_an_instance_is_free_again_when_its_kernel_has_gone(amount):
     assert state.place(asking(amount)) is None
     state.release([holder])
     assert state.free == before
+
+
+@pytest.mark.parametrize(("units", "fits", "does_not"), [(1, 500, 501), (2, 1000, 1001), (3, 1500, 1501)])
+def test_a_share_counts_as_its_part_of_the_gpu_however_that_is_cut_since(units, fits, does_not):
+    half = next(iter(PlacementState.of([shared(gpus=1)], {}, PACK).place(asking(1000))))
+    cut = replace(shared(gpus=1).gpus[0], units=units)
+    recut = replace(shared(gpus=1), gpus=(cut,))
+    recut = replace(recut, capacity=replace(recut.capacity, fgpu=cut.capacity))
+    holder = type("Holder", (), {"slots": asking(1000).slots[0], "allocation": half})
+    state = PlacementState.of([recut], {recut.id: [holder]}, PACK)
+    assert state.place(asking(does_not)) is None
+    assert state.place(asking(fits))
 
 
 def test_what_searches_of_shares_may_cost_is_bounded_over_all_agents(monkeypatch):

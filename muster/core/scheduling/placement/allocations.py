@@ -36,24 +36,24 @@ class Allocations:
     def _new(self, keys: Sequence[tuple[int, ...]]) -> list[Allocation]:
         known, head = self._hardware.gpus, columns.FIRST_WHOLE
         agent_ids, nodes, ends = list[str](), list[tuple[int, ...]](), [0]
-        names, amounts, parts = list[str](), list[int](), list[int]()
+        names, capacities, parts = list[str](), list[int](), dict[int, int]()
         for key in keys:
             agent_id, uuids, gpus = known[key[columns.AGENT]]
             used, part_of = key[head:], key[columns.PART_OF]
             names += [uuids[gpu] for gpu in used]
-            amounts += [gpus.capacities[gpu] for gpu in used]
+            capacities += [gpus.capacities[gpu] for gpu in used]
             if part_of != columns.NO_GPU:
                 used = *used, part_of
-                parts.append(len(names))
+                parts[len(names)] = key[columns.PART]
                 names.append(uuids[part_of])
-                amounts.append(key[columns.PART])
+                capacities.append(gpus.capacities[part_of])
             agent_ids.append(agent_id)
             ends.append(len(names))
             nodes.append(gpus.nodes[used[0]] if len(used) == 1 else _nodes(gpus.nodes, used))
-        wholes = [True] * len(names)
-        for part in parts:
-            wholes[part] = False
-        shares = values_of(GpuShare, names, amounts, wholes)
+        amounts, wholes = list(capacities), [True] * len(names)
+        for at, amount in parts.items():
+            amounts[at], wholes[at] = amount, False
+        shares = values_of(GpuShare, names, amounts, wholes, capacities)
         return values_of(Allocation, agent_ids, [tuple(shares[first:last]) for first, last in pairwise(ends)], nodes)
 
 

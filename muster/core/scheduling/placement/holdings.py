@@ -73,6 +73,5 @@ class Holdings:
                 gpu = uuids.index(share.uuid) if share.uuid in uuids else None
                 if gpu is not None and not hardware.agents[agent].gpus[gpu].quarantine:
                     positions.append(first + columns.FIRST_GPU + gpu)
-                    # A whole GPU stays whole where the site has since cut its GPUs into other units.
-                    amounts.append(gpus.capacities[gpu] if share.whole else share.amount)
+                    amounts.append(share.amount_of(gpus.capacities[gpu]))
         self._ends.append((len(agents), len(positions)))

@@ -185,8 +185,8 @@ def _kernel(engine: EngineApi, cluster: str, entry: dict[str, Any], give_up_at: 
         "public_key": labels.get(names.LABEL_PUBLIC_KEY),
         "address": next(filter(None, addresses), None),
         "ssh_port": int(bindings[0]["HostPort"]) if bindings else None,
-        # An earlier version wrote no amounts.
-        "gpus": [{"amount": None, **gpu} for gpu in json.loads(labels.get(names.LABEL_GPUS, "[]"))],
+        # An earlier version wrote no amounts, or not of how much.
+        "gpus": [{"amount": None, "capacity": None, **gpu} for gpu in json.loads(labels.get(names.LABEL_GPUS, "[]"))],
         "apps": app_health.probe_of(found),
         "use": kernel_usage.kernel_use(place, found["State"]["Pid"]),
         "disk_bytes": disk_use.disk_use(names.ClusterPaths(cluster), found),

@@ -38,7 +38,9 @@ WITH_IMAGES = {
             "main1",
             gpus=[
                 {
-                    **dict.fromkeys(("amount", "mem_bytes", "compute", "used_bytes", "processes", "enforced_bytes")),
+                    **dict.fromkeys(
+                        ("amount", "capacity", "mem_bytes", "compute", "used_bytes", "processes", "enforced_bytes")
+                    ),
                     "uuid": "GPU-a2-0",
                 }
             ],
