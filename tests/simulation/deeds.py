@@ -263,6 +263,12 @@ class Deeds:
         host.has_shrunk = True
         host.hardware.update({n: all_ // 2 if isinstance(all_, int) else all_[:-1] for n, all_ in whole.items()})
 
+    def _recut(self, deed: Deed) -> None:
+        """Cut a host's GPUs into other units for a time. What shares them goes on as it was made."""
+        host = self._world.hosts[deed.target]
+        self._lasts(deed, partial(setattr, host, "inventory", host.inventory))
+        host.inventory = {**host.inventory, "units_per_gpu": deed["units"]}
+
     def _cut(self, deed: Deed) -> None:
         def mended(host: Host) -> None:
             host.is_cut = False

@@ -247,6 +247,16 @@ class Host:
     def running(self) -> list[Container]:
         return [container for container in self.containers.values() if container.state == "running"]
 
+    def overdrawn_gpus(self) -> list[str]:
+        """Return the GPUs of which running containers were made with more memory than there is."""
+        held = [gpu for container in self.running() for gpu in container.gpus]
+        overdrawn = []
+        for gpu in self.hardware["gpus"]:
+            shares = [share["mem_bytes"] for share in held if share["uuid"] == gpu["uuid"]]
+            if sum(gpu["mem_bytes"] if share is None else share for share in shares) > gpu["mem_bytes"]:
+                overdrawn.append(gpu["uuid"])
+        return overdrawn
+
     def is_released(self, container: Container) -> bool:
         return self.keys.get(container.session_id, {}).get(container.kernel_name) == container.generation
 

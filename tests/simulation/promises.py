@@ -315,6 +315,8 @@ class Promises:
         if cpus > host.hardware["cpu_count"] * 1000 and not host.has_shrunk:
             names = ", ".join(f"{self.sessions[c.session_id].name}/{c.kernel_name}" for c in running)
             raise BrokenPromiseError("slots", f"{host.id} runs more than it has: {names}")
+        if overdrawn := host.overdrawn_gpus():
+            raise BrokenPromiseError("slots", f"GPUs of {host.id} are given twice: {overdrawn}")
         # One that has ended is on its network in name only: docs/adr/0019.
         others = {c.session_id for c in running if c.network == container.network}
         if others != {container.session_id}:

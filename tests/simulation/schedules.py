@@ -69,13 +69,14 @@ LEAVE = "leave"
 BACK_UP = "back up"
 RESTORE = "restore"
 SHRINK = "shrink"
+RECUT = "recut"
 PULLS_REFUSED = "pulls refused"
 PULLS_SLOW = "pulls slow"
 DRAIN_AND_END = "drain and end"
 EXTEND = "extend"
 # What befalls few schedules, each by a chance of its own.
 RARE = frozenset(
-    {RESERVE, REMOVALS_FAIL, MODULE_DIES_REMOVING, REINSTALL, PRUNE, STATE_LOST, LEAVE, BACK_UP, RESTORE, SHRINK}
+    {RESERVE, REMOVALS_FAIL, MODULE_DIES_REMOVING, REINSTALL, PRUNE, STATE_LOST, LEAVE, BACK_UP, RESTORE, SHRINK, RECUT}
     | {PULLS_REFUSED, PULLS_SLOW, DRAIN_AND_END, EXTEND}
 )
 # Deeds of users other than submits.
@@ -164,6 +165,8 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     sizes = random.Random(f"{seed} sizes")
     deeds = [_elastic(sizes, _used(usage, _submission(users, number))) for number in range(1, count + 1)]
     deeds += _urgent(random.Random(f"{seed} urgent"), count + 1, hosts)
+    is_recut = random.Random(f"{seed} is recut").random() < 0.15
+    deeds += _sharing(random.Random(f"{seed} sharing"), count + 2) if is_recut else []
     deeds = [_owned(random.Random(f"{seed} owner {deed.target}"), deed) for deed in deeds]
     deeds = [_signalled(random.Random(f"{seed} signal {deed.target}"), deed) for deed in deeds]
     deeds += _before_the_end(random.Random(f"{seed} before the end"), deeds, hosts)
@@ -184,6 +187,7 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     deeds += _restored(random.Random(f"{seed} restored"))
     deeds += _shrunk(random.Random(f"{seed} shrunk"), hosts)
     deeds += _pulling(random.Random(f"{seed} pulling"), hosts)
+    deeds += _recut(random.Random(f"{seed} recut"), hosts) if is_recut else []
     return tuple(sorted(deeds, key=lambda deed: (deed.at, str(deed))))
 
 
@@ -278,6 +282,15 @@ def _urgent(chance: random.Random, number: int, hosts: list[str]) -> list[Deed]:
     return [replace(submission, at=_time(chance), values=tuple({**dict(submission.values), **urgent}.items()))]
 
 
+def _sharing(chance: random.Random, number: int) -> list[Deed]:
+    """Return sessions that share GPUs and request little else."""
+    submissions = [_used(chance, _submission(chance, number + more)) for more in range(3)]
+    shares = {"cluster_size": chance.choice((1, 1, 2, 3)), "cpu": "100m", "fgpu": chance.choice(("0.5", "0.5", "0.3"))}
+    return [
+        replace(submission, values=tuple({**dict(submission.values), **shares}.items())) for submission in submissions
+    ]
+
+
 def _resisting(chance: random.Random, hosts: list[str]) -> list[Deed]:
     """Return a time at which a host can remove nothing, or no files; mostly none."""
     if chance.random() > 0.1:
@@ -329,6 +342,12 @@ def _shrunk(chance: random.Random, hosts: list[str]) -> list[Deed]:
         return []
     values = (("part", chance.choice(("cpu", "gpu"))), ("for_s", round(chance.uniform(5, 150), 2)))
     return [Deed(_time(chance), SHRINK, chance.choice(hosts), values)]
+
+
+def _recut(chance: random.Random, hosts: list[str]) -> list[Deed]:
+    """Return that a host's GPUs are cut otherwise for a time, while sessions share them."""
+    values = (("units", chance.choice((0, 1, 2, 2, 4))), ("for_s", round(chance.uniform(5, 150), 2)))
+    return [Deed(_time(chance), RECUT, chance.choice(hosts), values)]
 
 
 def _pulling(chance: random.Random, hosts: list[str]) -> list[Deed]:

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from muster.core.agents.agent import AgentState
+from muster.core.gpus import access
 from muster.core.lifecycle import (
     conclusions,
     idle,
@@ -21,7 +22,7 @@ from muster.core.lifecycle import (
 from muster.core.lifecycle.ledger import Ledger
 from muster.core.lifecycle.outcomes import record as record_outcomes
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.session import Allocation, LaunchStep, Result, Session, SessionState
+from muster.core.model.session import Allocation, GpuShare, LaunchStep, Result, Session, SessionState
 from muster.core.scheduling import group_pass
 from muster.core.scheduling.closures import Closures
 from muster.core.scheduling.limits import RunningLimits
@@ -35,6 +36,7 @@ S = SessionState
 HOSTS = tuple(
     (host_id, (("cpus", 2), ("gpus", 0), ("units_per_gpu", 0), ("swarm", "manager"))) for host_id in ("a1", "a2")
 )
+SHARING_HOST = (("a1", (("cpus", 2), ("gpus", 1), ("units_per_gpu", 1), ("swarm", "manager"))),)
 
 
 def submission(number: int = 1, at: float = 1.5, **values: Any) -> Deed:
@@ -47,8 +49,8 @@ def fault(at: float, kind: str, target: str = "", **values: Any) -> Deed:
     return Deed(at, kind, target, tuple(values.items()))
 
 
-def carried_out(*deeds: Deed, site: Site = Site()) -> Verdict:  # noqa: B008 - a frozen value
-    return carry_out(Schedule(1, HOSTS, tuple(sorted(deeds, key=lambda deed: deed.at)), site), traced=True)
+def carried_out(*deeds: Deed, site: Site = Site(), hosts: Any = HOSTS) -> Verdict:  # noqa: B008 - a frozen value
+    return carry_out(Schedule(1, hosts, tuple(sorted(deeds, key=lambda deed: deed.at)), site), traced=True)
 
 
 def kinds(schedules: Iterable[tuple[Deed, ...]]) -> set[str]:
@@ -245,6 +247,24 @@ def test_a_reservation_that_is_not_kept_is_found():
         broken = carried_out(*deeds).broken
     assert broken is not None
     assert broken.kind == "reserved"
+
+
+@pytest.mark.parametrize(
+    ("where", "function", "faulty"),
+    [
+        (GpuShare, "amount_of", lambda share, _capacity: share.amount),
+        (access, "quantise", lambda mem_bytes, *_share: (mem_bytes, 1)),
+    ],
+)
+def test_memory_of_a_gpu_that_is_given_twice_is_found(where, function, faulty):
+    shares = {"cpu": "100m", "fgpu": "0.5", "run_s": 100.0}
+    later = [submission(number, at=20.0, **shares) for number in (2, 3, 4)]
+    deeds = submission(**shares), fault(10.0, "recut", "a1", units=2, for_s=150.0), *later
+    assert carried_out(*deeds, hosts=SHARING_HOST).broken is None
+    with mock.patch.object(where, function, faulty):
+        broken = carried_out(*deeds, hosts=SHARING_HOST).broken
+    assert broken is not None
+    assert broken.kind == "slots"
 
 
 def test_a_site_says_whether_sessions_are_preempted():
