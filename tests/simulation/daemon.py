@@ -188,7 +188,7 @@ class Daemon:
         self.loop: QueueLoop | None = None
         self.is_doomed = False
         self._around = around
-        self._settings = settings
+        self.settings = settings
         self._passes = passes
         self._store = WatchedStore(around.committed, around.observed, around.forgotten)
         self._secrets = Secrets(self._store.secrets, Path("/nonexistent"))
@@ -208,7 +208,7 @@ class Daemon:
             make_key_pair=fake_key_pair,
             launch_policy=_LAUNCH_POLICY,
             start=lambda run: self.ansible.start(run, inbox.hold, inbox.put),
-            with_policy=SiteScheduling(self._settings, self._store).complete,
+            with_policy=SiteScheduling(self.settings, self._store).complete,
             secrets=self._secrets,
             rules=TurnRules(SETTINGS.lost_after_s, SETTINGS.slow_after_s, lambda _group: IDLE_RULES),
             clock=self._around.clock,
@@ -216,7 +216,7 @@ class Daemon:
         self.watched.clear()
         try:
             with mock.patch.object(loop_module, "SimpleQueue", new=partial(_given, inbox)):
-                loop = QueueLoop(self._settings, shell, self, self._watch)
+                loop = QueueLoop(self.settings, shell, self, self._watch)
             if self._passes:
                 # The next pass reads everything again.
                 with suppress(AnsibleFailedError):

@@ -2,19 +2,23 @@
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
+from muster.core.model.overrides import Limited, LimitOverride
+from muster.core.model.policy import Limit
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import FINAL, Session, SessionState, kernel_count, kernels_of, spare_kernels_of
 from muster.core.spec.session_spec import SessionSpec
+from muster.core.values.errors import NotFoundError
 from tests.simulation.containers import ModuleFailedError
 from tests.simulation.daemon import KilledError
 from tests.simulation.hosts import Host
 from tests.simulation.promises import BrokenPromiseError
-from tests.simulation.schedules import BACK_UP, OWNERS, RESERVE, RESTORE, SUBMIT, USERS, Deed
+from tests.simulation.schedules import BACK_UP, LIMIT, OWNERS, RESERVE, RESTORE, SUBMIT, USERS, Deed
 from tests.simulation.store import backup, restore
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ class Deeds:
 
     def do(self, deed: Deed) -> None:
         """Do it now; what users do, once the database answers."""
-        if deed.kind in {SUBMIT, RESERVE, BACK_UP, RESTORE, *USERS}:
+        if deed.kind in {SUBMIT, RESERVE, BACK_UP, RESTORE, LIMIT, *USERS}:
             if self._are_over:
                 return
             if self._world.database_is_away or (deed.kind == RESTORE and self._world.is_paused):
@@ -268,6 +272,30 @@ class Deeds:
         host = self._world.hosts[deed.target]
         self._lasts(deed, partial(setattr, host, "inventory", host.inventory))
         host.inventory = {**host.inventory, "units_per_gpu": deed["units"]}
+
+    def _limit(self, deed: Deed) -> None:
+        """Set a limit for a time, in place of the settings'."""
+        limited, overrides = Limited(deed["of"]), self._world.users.overrides
+        limit = Limit({deed["counted"]: deed["most"]})
+        overrides.set_limit(LimitOverride(limited, deed.target, limit, "root", self._world.clock()))
+        self._world.wake()
+
+        def unset() -> None:
+            # A database that was restored meanwhile may not have it.
+            with suppress(NotFoundError):
+                self._world.users.overrides.unset_limit(limited, deed.target)
+            self._world.wake()
+
+        self._lasts(deed, unset)
+
+    def _settings_change(self, deed: Deed) -> None:
+        """Let the daemon be started anew, with other settings."""
+
+        def strike() -> None:
+            self._world.has_settings_of(deed["site"])
+            raise KilledError(deed["for_s"], visits_go_on=True)
+
+        self._world.meets(1, strike, is_after=False)
 
     def _cut(self, deed: Deed) -> None:
         def mended(host: Host) -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle.applied import applied_to
 from muster.core.lifecycle.transitions import TRANSITIONS, Event
-from muster.core.model.policy import EACH, Limit, SchedulingPolicy
+from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, SessionState, StoryLine
 from muster.core.usage.kernel import KernelUsage
@@ -17,6 +17,7 @@ from tests.simulation.containers import Container
 from tests.simulation.end_signals import Signalled, broken_signal, is_planned, time_of_signal
 from tests.simulation.good_ends import unheard_success
 from tests.simulation.hosts import Host
+from tests.simulation.kept_limits import beyond_limits
 from tests.simulation.truths import Begun, Truth
 from tests.strategies.capacity import Ledger
 
@@ -40,8 +41,12 @@ class Promises:
     """The checker. It keeps sessions as the events that were committed make them, and what hosts really did."""
 
     def __init__(
-        self, stored_agents: Callable[[], Iterable[Agent]], policy: SchedulingPolicy, hosts: Mapping[str, Host]
+        self,
+        stored_agents: Callable[[], Iterable[Agent]],
+        policy: Callable[[], SchedulingPolicy],
+        hosts: Mapping[str, Host],
     ) -> None:
+        """`policy` returns the one in force."""
         self._stored_agents = stored_agents
         self._hosts = hosts
         self._policy = policy
@@ -67,6 +72,7 @@ class Promises:
     def committed(self, events: Iterable[Event]) -> None:
         """Take in what one transaction changed."""
         placed_on: set[str] = set()
+        placed: list[Session] = []
         for event in events:
             before = self.sessions.get(event.session_id)
             if before is None:
@@ -87,11 +93,12 @@ class Promises:
             # A restarted one keeps its place.
             if (before.state, after.state) == (_S.PENDING, _S.SCHEDULED):
                 self._is_open_to(after, event.at)
+                placed.append(after)
             if after.state in {_S.TERMINATED, _S.ERROR} or (after.state is _S.TERMINATING and after.result):
                 self._has_a_true_cause(before, after)
         if placed_on:
             self._gives_no_slot_twice(placed_on)
-            self._is_within_limits()
+        self._are_within_limits(placed)
 
     def restored(self, store: Store) -> set[str]:
         """Take in that the database is an older one by now. Return the sessions that it does not know.
@@ -171,24 +178,11 @@ class Promises:
         if ledger.overdrawn:
             raise BrokenPromiseError("slots", f"given twice: {', '.join(ledger.overdrawn)}")
 
-    def _is_within_limits(self) -> None:
-        """Check what runs against the limits: what has ended and is only to be removed counts as well."""
-        limits = self._policy.limits
+    def _are_within_limits(self, placed: Sequence[Session]) -> None:
+        """Check sessions that were just placed."""
         holding = [session for session in self.sessions.values() if session.state in PLACED]
-        for kind, of_kind, names in (
-            ("user", limits.users, {session.id: session.owner for session in holding}),
-            ("project", limits.projects, {session.id: session.spec.project for session in holding}),
-            ("resource group", limits.resource_groups, {s.id: s.spec.resource_group for s in holding}),
-        ):
-            for name in set(names.values()):
-                theirs = [session for session in holding if names[session.id] == name]
-                kernels = [kernel for session in theirs for kernel in session.kernels]
-                counted = {"sessions": len(theirs), "kernels": len(kernels)}
-                counted["cpu"] = sum(kernel.slots.cpu for kernel in kernels)
-                bounds = of_kind.get(name, of_kind.get(EACH, Limit())).running
-                beyond = [f"{counted[what]} {what}" for what, most in bounds.items() if counted[what] > most]
-                if beyond:
-                    raise BrokenPromiseError("limits", f"{kind} {name} runs {', '.join(beyond)}, beyond {bounds}")
+        if placed and (beyond := beyond_limits(self._policy().limits, holding, placed)):
+            raise BrokenPromiseError("limits", beyond)
 
     def _is_open_to(self, session: Session, at: float) -> None:
         """Check that no agent of a session that was placed was set aside for others, or will be while it runs."""
@@ -232,13 +226,13 @@ class Promises:
         # The end of the reason may say that the session is queued again.
         priority = int(reason.partition(";")[0].rpartition(" ")[2])
         there_is = any(other.spec.priority == priority for other in self.sessions.values())
-        may_be = self._policy.of(session.spec.resource_group).preemption and session.spec.preemptible
+        may_be = self._policy().of(session.spec.resource_group).preemption and session.spec.preemptible
         if not there_is or not may_be or session.spec.priority >= priority:
             raise BrokenPromiseError("preempted wrongly", f"{session.name}, {reason}")
 
     def _is_moved_rightly(self, session: Session) -> None:
         may_be = session.spec.requeue or session.spec.preemptible
-        if not self._policy.of(session.spec.resource_group).defragment or not may_be:
+        if not self._policy().of(session.spec.resource_group).defragment or not may_be:
             raise BrokenPromiseError("moved wrongly", f"{session.name} is moved, and may not be")
 
     def _has_a_true_cause(self, before: Session, after: Session) -> None:

@@ -70,6 +70,8 @@ BACK_UP = "back up"
 RESTORE = "restore"
 SHRINK = "shrink"
 RECUT = "recut"
+LIMIT = "limit"
+SETTINGS_CHANGE = "settings change"
 PULLS_REFUSED = "pulls refused"
 PULLS_SLOW = "pulls slow"
 DRAIN_AND_END = "drain and end"
@@ -77,7 +79,7 @@ EXTEND = "extend"
 # What befalls few schedules, each by a chance of its own.
 RARE = frozenset(
     {RESERVE, REMOVALS_FAIL, MODULE_DIES_REMOVING, REINSTALL, PRUNE, STATE_LOST, LEAVE, BACK_UP, RESTORE, SHRINK, RECUT}
-    | {PULLS_REFUSED, PULLS_SLOW, DRAIN_AND_END, EXTEND}
+    | {PULLS_REFUSED, PULLS_SLOW, DRAIN_AND_END, EXTEND, LIMIT, SETTINGS_CHANGE}
 )
 # Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
@@ -188,6 +190,8 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     deeds += _shrunk(random.Random(f"{seed} shrunk"), hosts)
     deeds += _pulling(random.Random(f"{seed} pulling"), hosts)
     deeds += _recut(random.Random(f"{seed} recut"), hosts) if is_recut else []
+    deeds += _limited(random.Random(f"{seed} limited"))
+    deeds += _changed(random.Random(f"{seed} changed"))
     return tuple(sorted(deeds, key=lambda deed: (deed.at, str(deed))))
 
 
@@ -280,6 +284,27 @@ def _urgent(chance: random.Random, number: int, hosts: list[str]) -> list[Deed]:
     submission = _used(chance, _submission(chance, number))
     urgent = {"priority": 90, "cluster_size": len(hosts), "cluster_mode": "multi-node", "cpu": "2", "fgpu": 0}
     return [replace(submission, at=_time(chance), values=tuple({**dict(submission.values), **urgent}.items()))]
+
+
+def _limited(chance: random.Random) -> list[Deed]:
+    """Return that an administrator sets limits for a time, while the queue is worked; mostly none."""
+    if chance.random() > 0.15:
+        return []
+    whom = (("user", "*"), ("user", "ada"), ("project", "*"), ("resource_group", "default"))
+    most = (("sessions", 0), ("sessions", 1), ("kernels", 2), ("kernels", 4), ("cpu", 1000), ("cpu", 3000))
+    deeds = []
+    for (of, name), (counted, bound) in zip(chance.sample(whom, 2), chance.sample(most, 2), strict=True):
+        values = (("of", of), ("counted", counted), ("most", bound), ("for_s", round(chance.uniform(5, 90), 2)))
+        deeds.append(Deed(_time(chance), LIMIT, name, values))
+    return deeds
+
+
+def _changed(chance: random.Random) -> list[Deed]:
+    """Return that the daemon is started anew with other settings; mostly not."""
+    if chance.random() > 0.1:
+        return []
+    values = (("site", _site(chance.getrandbits(32))), ("for_s", round(chance.uniform(0.5, 5), 2)))
+    return [Deed(_time(chance), SETTINGS_CHANGE, values=values)]
 
 
 def _sharing(chance: random.Random, number: int) -> list[Deed]:

@@ -230,9 +230,16 @@ def test_a_fault_of_muster_itself_is_found(name):
         assert kind in kinds(schedules)
 
 
-def test_a_limit_that_is_not_kept_is_found():
-    site = Site(limits=(("users", "*", "sessions", 1),))
-    deeds = submission(1, run_s=60.0), submission(2, at=2.0)
+@pytest.mark.parametrize(
+    ("site", "faults"),
+    [
+        (Site(limits=(("users", "*", "sessions", 1),)), []),
+        (Site(), [fault(10.0, "limit", "*", of="user", counted="sessions", most=1, for_s=100.0)]),
+    ],
+    ids=["of the settings", "set while the queue is worked"],
+)
+def test_a_limit_that_is_not_kept_is_found(site, faults):
+    deeds = *faults, submission(1, run_s=60.0), submission(2, at=12.0)
     assert carried_out(*deeds, site=site).broken is None
     with mock.patch.object(RunningLimits, "refusal", limiting_nothing):
         broken = carried_out(*deeds, site=site).broken
@@ -275,6 +282,9 @@ def test_a_site_says_whether_sessions_are_preempted():
     assert verdict.broken is None
     assert "preempted" not in " ".join(verdict.trace)
     assert "preempted" in " ".join(carried_out(*deeds).trace)
+    changed = carried_out(*deeds, fault(10.0, "settings change", site=site, for_s=1.0))
+    assert changed.broken is None
+    assert "preempted" not in " ".join(changed.trace)
 
 
 def test_a_cluster_without_faults_keeps_every_promise_and_does_its_work():

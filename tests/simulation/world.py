@@ -9,6 +9,7 @@ from functools import partial
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle.transitions import Event
+from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, SessionState
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import QueueLockLostError, StoreUnavailableError
@@ -21,7 +22,7 @@ from tests.simulation.daemon import Daemon, KilledError, settings_of, virtual_ti
 from tests.simulation.deeds import Deeds
 from tests.simulation.hosts import Host
 from tests.simulation.promises import BrokenPromiseError, Promises
-from tests.simulation.schedules import USERS_AND_FAULTS_END_S, Deed, Schedule
+from tests.simulation.schedules import USERS_AND_FAULTS_END_S, Deed, Schedule, Site
 from tests.simulation.store import WatchedStore, emptied
 from tests.simulation.timeline import Chance, Timeline
 
@@ -96,7 +97,7 @@ class World:
         self._settings = settings_of(schedule.site)
         self._passes_every_s = schedule.site.passes_every_s
         self.hosts: dict[str, Host] = {}
-        self.promises = Promises(self._stored_agents, scheduling_policy(self._settings), self.hosts)
+        self.promises = Promises(self._stored_agents, self._policy, self.hosts)
         self.struck: Counter[str] = Counter()
         self.trace: list[str] = []
         self._schedule = schedule
@@ -139,6 +140,16 @@ class World:
     def _stored_agents(self) -> Sequence[Agent]:
         with self.outside():
             return self.users.agents()
+
+    def _policy(self) -> SchedulingPolicy:
+        # One that was paused has the settings with which it began.
+        settings = self.daemon.settings if self.daemon is not None else self._settings
+        with self.outside():
+            return self.users.overrides.all().policy_over(scheduling_policy(settings))
+
+    def has_settings_of(self, site: Site) -> None:
+        """Let a daemon that starts from now on read these settings."""
+        self._settings = settings_of(site)
 
     def reaches(self, host: Host) -> bool:
         return host.is_reachable and not self.control_is_cut
@@ -335,6 +346,8 @@ class World:
             self.fate = None
         for agent_id in list(self.promises.agents):
             self.users.resume_agent(agent_id)
+        for override in self.users.overrides.all().limits:
+            self.users.overrides.unset_limit(override.limited, override.name)
         self.deeds.everybody_lets_go()
         self._look_until(self.timeline.now + _PATIENCE_S, self._unsettled, self._everybody_ends)
 
