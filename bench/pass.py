@@ -39,6 +39,7 @@ from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.model.session import Allocation
+from muster.core.scheduling.closures import could_hold
 from muster.daemon import PLAYS_AHEAD
 from muster.keys import make_key_pair
 from muster.service.queue.worker import QueueWorker, WorkerDependencies
@@ -75,7 +76,7 @@ class Bench:
                 start=lambda run: Thread(target=run, daemon=True).start(),
                 with_policy=lambda snapshot: snapshot,
                 secrets=Secrets(self.store.secrets, directory / "secrets.key"),
-                rules=TurnRules(lost_after_s=3600, slow_after_s=3600),
+                rules=TurnRules(lost_after_s=3600, slow_after_s=3600, could_hold=could_hold),
             ),
             self.inbox.put,
         )

@@ -31,6 +31,7 @@ from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.model.session import Session
+from muster.core.scheduling.closures import could_hold
 from muster.service.queue.worker import QueueWorker, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
@@ -72,7 +73,7 @@ def worker_of(waiting: int, agents: int, database: str | None) -> Iterator[tuple
             start=lambda _run: None,
             with_policy=lambda snapshot: snapshot,
             secrets=Secrets(own.secrets, Path(directory) / "secrets.key"),
-            rules=TurnRules(lost_after_s=1e9, slow_after_s=1e9),
+            rules=TurnRules(lost_after_s=1e9, slow_after_s=1e9, could_hold=could_hold),
         )
         try:
             yield QueueWorker(shell, inbox.put), others, queue

@@ -18,6 +18,7 @@ from muster.core.lifecycle.open_visits import OpenVisit
 from muster.core.lifecycle.turn import Convergence, Turn, turn
 from muster.core.model.session import Kernel, LaunchStep, PullProgress, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.closures import could_hold
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import AnsibleFailedError, ImageError
 from tests.reports import kernel_entry
@@ -26,7 +27,7 @@ from tests.strategies.sessions import make_session
 from tests.strategies.snapshots import snapshots
 from tests.strategies.values import NOW
 
-RULES = TurnRules(lost_after_s=300, slow_after_s=15)
+RULES = TurnRules(lost_after_s=300, slow_after_s=15, could_hold=could_hold)
 
 
 @dataclass(frozen=True)

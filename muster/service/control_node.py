@@ -14,6 +14,7 @@ from muster.ansible_gateway.templates import Templates
 from muster.core.agents.launch_record import SuspectRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf
 from muster.core.lifecycle.ledger import TurnRules
+from muster.core.scheduling.closures import could_hold
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import PassInProgressError
 from muster.keys import make_key_pair
@@ -77,6 +78,7 @@ def _opened(settings: Settings, gateway: Gateway) -> Iterator[WorkerDependencies
             rules=TurnRules(
                 settings.lost_after_s,
                 settings.slow_after_s,
+                could_hold,
                 _idle_rules(settings),
                 SuspectRules(settings.suspect_after, settings.suspect_for_s),
                 cancels_impossible=settings.cancel_impossible,

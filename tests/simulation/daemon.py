@@ -17,6 +17,7 @@ from muster.core.agents.agent import Agent
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.lifecycle.transitions import Event
+from muster.core.scheduling.closures import could_hold
 from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
 from muster.service.queue import loop as loop_module
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop
@@ -210,7 +211,7 @@ class Daemon:
             start=lambda run: self.ansible.start(run, inbox.hold, inbox.put),
             with_policy=SiteScheduling(self.settings, self._store).complete,
             secrets=self._secrets,
-            rules=TurnRules(SETTINGS.lost_after_s, SETTINGS.slow_after_s, lambda _group: IDLE_RULES),
+            rules=TurnRules(SETTINGS.lost_after_s, SETTINGS.slow_after_s, could_hold, lambda _group: IDLE_RULES),
             clock=self._around.clock,
         )
         self.watched.clear()

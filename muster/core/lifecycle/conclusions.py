@@ -1,7 +1,8 @@
 """Derive the events of placed sessions from the snapshot and the ledger, without starting anything."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle import observation, transitions
@@ -12,7 +13,7 @@ from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.outcomes import NOTHING_GONE, record
 from muster.core.lifecycle.taking_back import take_back
-from muster.core.lifecycle.transitions import Event
+from muster.core.lifecycle.transitions import Event, FitsElsewhere
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 
@@ -50,13 +51,14 @@ def _conclude_once(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tupl
     agents = {agent.id: agent for agent in snapshot.agents}
     for session in snapshot.placed:
         if session.id not in decided:
-            event, ledger = _conclusion(session, ledger, agents, snapshot.now)
+            elsewhere = partial(_fits_elsewhere, snapshot, rules, session)
+            event, ledger = _conclusion(session, ledger, agents, snapshot.now, elsewhere)
             events += [event] if event else []
     return events, ledger
 
 
 def _conclusion(
-    session: Session, ledger: Ledger, agents: Mapping[str, Agent], now: float
+    session: Session, ledger: Ledger, agents: Mapping[str, Agent], now: float, fits_elsewhere: FitsElsewhere
 ) -> tuple[Event | None, Ledger]:
     if session.step is LaunchStep.PULLING:
         missing = ledger.pulls.missing(session, agents)
@@ -69,7 +71,7 @@ def _conclusion(
                 now,
                 permanent=failure.permanent,
                 failed_on=failed_on,
-                could_hold=_could_hold(session, agents),
+                fits_elsewhere=fits_elsewhere,
             )
             return event, ledger
     outcomes = ledger.outcomes_of(session)
@@ -77,11 +79,10 @@ def _conclusion(
     awaited = [agent_id for agent_id in session.agents if not (ending and _is_lost(agents, agent_id))]
     if session.state in _ANSWERED_FOR and outcomes.keys() >= set(awaited):
         failing = {agent_id for agent_id, outcome in outcomes.items() if outcome.outcome == "failed"}
-        could_hold = _could_hold(session, agents) if failing else ()
         gone = ledger.pulls.missing(session, agents) if failing else NOTHING_GONE
         reports = {agent_id: agents[agent_id].report for agent_id in session.agents if agent_id in agents}
         ledger = replace(ledger, pulls=ledger.pulls.without_unshown(failing)) if failing else ledger
-        return record(session, outcomes, reports, now, could_hold, gone), ledger
+        return record(session, outcomes, reports, now, fits_elsewhere, gone), ledger
     if session.state is SessionState.RUNNING:
         failed = [outcome.error for outcome in outcomes.values() if outcome.outcome == "failed"]
         return transitions.fail_begun(session, failed[0] or "it failed", now) if failed else None, ledger
@@ -90,10 +91,12 @@ def _conclusion(
     return None, ledger
 
 
-def _could_hold(session: Session, agents: Mapping[str, Agent]) -> frozenset[str]:
-    """Return the agents that could hold the whole session if they were empty."""
-    group = (a for a in agents.values() if a.takes_sessions and a.resource_group == session.spec.resource_group)
-    return frozenset(agent.id for agent in group if session.slots.fits_in(agent.capacity))
+def _fits_elsewhere(snapshot: Snapshot, rules: TurnRules, session: Session, agent_ids: Collection[str]) -> bool:
+    """Return whether agents of its group other than these, which take sessions, could hold it if they were empty."""
+    group = [agent for agent in snapshot.agents if agent.resource_group == session.spec.resource_group]
+    others = [agent for agent in group if agent.takes_sessions and agent.id not in agent_ids]
+    # Where it is elastic, fewer kernels than it was given now may do.
+    return rules.could_hold(session.of_size(None), others, snapshot)
 
 
 def _cut_short(

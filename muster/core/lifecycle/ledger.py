@@ -3,10 +3,11 @@
 Everything that must outlive the worker is in the store: one that begins with an empty ledger goes on from there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.contract.outcome import Outcome
+from muster.core.agents.agent import Agent
 from muster.core.agents.launch_record import SuspectRules
 from muster.core.lifecycle.adoption import Adoption
 from muster.core.lifecycle.answer import AgentAnswer
@@ -19,6 +20,7 @@ from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 
 PAUSE_AFTER_FAILURE_S = 5.0
+CouldHold = Callable[[Session, Sequence[Agent], Snapshot], bool]
 LIVE = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 
 
@@ -26,11 +28,13 @@ LIVE = frozenset({SessionState.PREPARING, SessionState.RUNNING})
 class TurnRules:
     """The site's settings for turns: when an agent is slow, lost or suspect, and when a session is idle.
 
+    `could_hold` is the scheduler's word on whether agents could hold a session if they were empty.
     `cancels_impossible`: sessions whose dependency failed are cancelled, and do not wait until somebody cancels them.
     """
 
     lost_after_s: float
     slow_after_s: float
+    could_hold: CouldHold
     idle_rules: IdleRulesOf = lambda _resource_group: IdleRules()
     suspects: SuspectRules = field(default_factory=SuspectRules)
     cancels_impossible: bool = True

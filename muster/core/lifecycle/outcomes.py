@@ -8,6 +8,7 @@ from muster.contract.outcome import Outcome
 from muster.core.lifecycle.observation import has_begun, has_failed, has_succeeded, rebooted_agents, seen_kernels
 from muster.core.lifecycle.transitions import (
     Event,
+    FitsElsewhere,
     all_run,
     all_started,
     back_to_the_queue,
@@ -29,17 +30,17 @@ def record(
     outcomes: Outcomes,
     reports: Reports,
     now: float,
-    could_hold: Collection[str] = (),
+    fits_elsewhere: FitsElsewhere = lambda _agent_ids: False,
     gone: Mapping[str, Collection[str]] = NOTHING_GONE,
 ) -> Event | None:
     """Return the session's next change, once every agent has answered.
 
     `outcomes` are the answers to the session's present step; a LOST agent is not waited for when a session ends.
-    `could_hold` are the agents that could hold the session now. `gone` are those that lack an image, by image: none
-    lacked one when the launch began.
+    `fits_elsewhere` says whether others than some agents could hold the session now. `gone` are those that lack an
+    image, by image: none lacked one when the launch began.
     """
     if session.state is SessionState.PREPARING and session.step is not LaunchStep.PULLING:
-        return _launched(session, outcomes, reports, now, could_hold, gone)
+        return _launched(session, outcomes, reports, now, fits_elsewhere, gone)
     if session.state is SessionState.TERMINATING and all(o.outcome == "stopped" for o in outcomes.values()):
         return ended(session, _last_facts(outcomes), now)
     return None
@@ -50,12 +51,12 @@ def _launched(
     outcomes: Outcomes,
     reports: Reports,
     now: float,
-    could_hold: Collection[str],
+    fits_elsewhere: FitsElsewhere,
     gone: Mapping[str, Collection[str]],
 ) -> Event | None:
     failures = {agent_id: outcome for agent_id, outcome in outcomes.items() if outcome.outcome == "failed"}
     if failures:
-        return _failed(session, failures, reports, now, could_hold, gone)
+        return _failed(session, failures, reports, now, fits_elsewhere, gone)
     seen = seen_kernels(session, reports)
     if all(outcome.outcome == "released" for outcome in outcomes.values()):
         if rebooted := rebooted_agents(session, reports):
@@ -73,7 +74,7 @@ def _failed(
     failures: Outcomes,
     reports: Reports,
     now: float,
-    could_hold: Collection[str],
+    fits_elsewhere: FitsElsewhere,
     gone: Mapping[str, Collection[str]],
 ) -> Event:
     """Return the end of a launch that failed on some agents.
@@ -93,7 +94,7 @@ def _failed(
     if failures.keys() <= {agent_id for agent_ids in gone.values() for agent_id in agent_ids}:
         return image_gone(session, gone, now)
     permanent = any(outcome.permanent for outcome in failures.values())
-    return launch_failed(session, error, now, permanent=permanent, failed_on=failures, could_hold=could_hold)
+    return launch_failed(session, error, now, permanent=permanent, failed_on=failures, fits_elsewhere=fits_elsewhere)
 
 
 def _last_facts(outcomes: Outcomes) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ States in, events out, after dask.distributed's worker state machine and kuberne
 applies the events, and drops one whose `from_state` no longer holds: the next decision reads the current state.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,8 @@ TRANSITIONS: Mapping[SessionState, frozenset[SessionState]] = {
     _S.ERROR: frozenset(),
 }
 MAX_LAUNCHES = 3
+FitsElsewhere = Callable[[Collection[str]], bool]
+"""Says whether others than these agents could hold a session."""
 RETRY_DELAY_S = 5.0
 _MOST_DOUBLINGS = 6
 NOT_PLACED: Mapping[str, Any] = {"placed_mode": None, "step": None, "progress": (), "given": None}
@@ -246,17 +248,16 @@ def launch_failed(
     *,
     permanent: bool,
     failed_on: Iterable[str] = (),
-    could_hold: Collection[str] = (),
+    fits_elsewhere: FitsElsewhere = lambda _agent_ids: False,
 ) -> Event:
     """Return → PENDING with a delay that doubles each time; ERROR when trying again cannot help, or has not.
 
     None of its commands may have begun. A retry avoids the agents that it `failed_on`. If all failures are one agent's,
-    which may be the cause, and others `could_hold` the session now, it is not given up.
+    which may be the cause, and it `fits_elsewhere`, it is not given up.
     """
     attempts = session.attempts + 1
     failed_on = tuple(sorted({*session.failed_on, *failed_on}))
-    may_be_the_agents = len(failed_on) == 1 and bool({*could_hold} - {*failed_on})
-    if permanent or (attempts >= MAX_LAUNCHES and not may_be_the_agents):
+    if permanent or (attempts >= MAX_LAUNCHES and not (len(failed_on) == 1 and fits_elsewhere(failed_on))):
         freed = {kernel.id: {"allocation": None} for kernel in session.kernels}
         changes: dict[str, Any] = {"result": Result.FAILURE, "step": None, "progress": (), "attempts": attempts}
         return transition(session, _S.ERROR, error, now, kernels=freed, **changes)

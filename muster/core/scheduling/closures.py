@@ -7,7 +7,7 @@ whose launch has failed on an agent keeps off that one, as long as others could 
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -30,6 +30,15 @@ class _Closed:
     agents: frozenset[str]
     causes: Mapping[str, str]
     windows: tuple[Reservation, ...] = field(default=())
+
+
+def could_hold(session: Session, agents: Sequence[Agent], snapshot: Snapshot) -> bool:
+    """Return whether these agents of its group could hold a session if they were empty."""
+    if not agents:
+        return False
+    gang = gang_of(session, overlay=snapshot.overlay_keeper is not None)
+    policy = snapshot.policy.of(session.spec.resource_group).placement
+    return PlacementState.of(agents, {}, policy).fits(gang)
 
 
 class Closures:
@@ -101,8 +110,7 @@ class Closures:
         if key not in self._avoidable:
             slow = self._snapshot.slow
             others = [a for a in self._group(session) if a.takes_sessions and a.id not in {*session.failed_on, *slow}]
-            policy = self._snapshot.policy.of(session.spec.resource_group).placement
-            self._avoidable[key] = bool(others) and PlacementState.of(others, {}, policy).fits(gang)
+            self._avoidable[key] = could_hold(session, others, self._snapshot)
         return frozenset(session.failed_on) if self._avoidable[key] else _NO_AGENTS
 
     def _admitting_windows(self, session: Session) -> frozenset[str]:

@@ -15,13 +15,14 @@ from muster.core.lifecycle.ledger import Ledger, Silence, TurnRules
 from muster.core.lifecycle.verdicts import agents_by_the_clock, records_by_the_clock
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.closures import could_hold
 from tests.properties import cheap
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 
 HOUR_S = 3600.0
-RULES = TurnRules(lost_after_s=90.0, slow_after_s=15.0)
+RULES = TurnRules(lost_after_s=90.0, slow_after_s=15.0, could_hold=could_hold)
 RUNNING = make_session(state=SessionState.RUNNING, requeue=True, requeues=9)
 
 

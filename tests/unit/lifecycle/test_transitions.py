@@ -199,16 +199,23 @@ def test_a_launch_that_cannot_succeed_is_an_error(attempts, permanent):
 @pytest.mark.parametrize(
     ("failed_on", "could_hold", "state"),
     [
-        (("a1",), ("a1", "a2"), S.PENDING),
-        (("a1",), ("a1",), S.ERROR),
-        (("a1", "a2"), ("a3",), S.ERROR),
+        (("a1",), {"a1", "a2"}, S.PENDING),
+        (("a1",), {"a1"}, S.ERROR),
+        (("a1", "a2"), {"a3"}, S.ERROR),
     ],
 )
 def test_a_launch_is_not_given_up_for_one_agents_failures_while_others_could_hold_the_session(
     failed_on, could_hold, state
 ):
     session = replace(preparing(LaunchStep.STARTING, attempts=MAX_LAUNCHES - 1), failed_on=failed_on)
-    event = transitions.launch_failed(session, "no room", NOW, permanent=False, failed_on=["a1"], could_hold=could_hold)
+    event = transitions.launch_failed(
+        session,
+        "no room",
+        NOW,
+        permanent=False,
+        failed_on=["a1"],
+        fits_elsewhere=lambda agent_ids: not could_hold <= set(agent_ids),
+    )
     assert event.to_state == state
 
 

@@ -8,6 +8,7 @@ from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.touch import touches
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.closures import could_hold
 from tests.strategies.agents import make_agent, reporting
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
@@ -46,7 +47,7 @@ def test_what_is_looked_at_grows_with_agents_and_with_sessions_not_with_both():
     agents = Agents(reporting(make_agent(name), spools=[f"gone-{name}"]) for name in names)
     snapshot = Snapshot(agents, (*running, *stopping), NOW)
     snapshot.__dict__["placed"] = Sessions(snapshot.placed)
-    conclusions.conclude(snapshot, Ledger(), TurnRules(lost_after_s=300.0, slow_after_s=15.0))
+    conclusions.conclude(snapshot, Ledger(), TurnRules(lost_after_s=300.0, slow_after_s=15.0, could_hold=could_hold))
     touches(snapshot, free=names, launchable=(), done_by={}, unclear={}, resisting=())
     assert Agents.times < A_FEW
     assert Sessions.times < A_FEW

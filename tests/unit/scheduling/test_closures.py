@@ -14,6 +14,7 @@ from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.admission import Admission
+from muster.core.scheduling.closures import could_hold
 from tests.properties import examples
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
@@ -139,6 +140,22 @@ def kept(*agents: Agent, session: Session | None = None, others: tuple[Session, 
     snapshot = Snapshot(agents, (gang, somebody, *others), NOW, policy=SchedulingPolicy(hold_repaired_s=600))
     admission = Admission(snapshot)
     return set(admission.closed_agents(gang)), set(admission.closed_agents(somebody))
+
+
+@pytest.mark.parametrize(
+    ("ids", "spec", "could"),
+    [
+        (("a1", "a2"), {"cluster_mode": "multi-node"}, True),
+        (("a1",), {"cluster_mode": "multi-node"}, False),
+        (("a1", "a2"), {"cluster_mode": "single-node"}, False),
+        (("a1", "a2"), {"cluster_mode": "multi-node", "agents": ["a1"]}, False),
+        ((), {"cluster_mode": "multi-node"}, False),
+    ],
+)
+def test_agents_could_hold_a_session_if_together_they_have_room_and_it_allows_them(ids, spec, could):
+    session = make_session(1, cluster_size=2, cpu=8, **spec)
+    agents = tuple(make_agent(agent_id, swarm="manager") for agent_id in ids)
+    assert could_hold(session, agents, Snapshot(agents, (session,), NOW)) is could
 
 
 def test_room_is_kept_for_a_gang_while_the_agent_that_it_lost_may_come_back():

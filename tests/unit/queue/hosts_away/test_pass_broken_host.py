@@ -65,6 +65,23 @@ def test_a_retry_goes_to_the_same_agent_where_no_other_could_take_it(node, agent
     assert (node.state(session), node.session(session).agents) == (S.RUNNING, ("a1",))
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [{"cpu": 2, "agents": ["a1"]}, {"cpu": 2, "exclude_agents": ["a2", "a3"]}, {"cpu": 2, "labels": {"disk": "ssd"}}],
+    ids=str,
+)
+def test_a_session_that_no_other_agent_may_hold_is_given_up_after_three_failures(node, agents, spec):
+    agents[0].inventory["labels"] = {"disk": "ssd"}
+    node.run()
+    agents[0].next_launches = [*ALWAYS]
+    session = node.submit(**spec)
+    node.run()
+    for _ in range(2):
+        assert node.state(session) is S.PENDING
+        some_time_passes(node)
+    assert (node.state(session), len(ALWAYS) - len(agents[0].next_launches)) == (S.ERROR, 3)
+
+
 def test_a_broken_host_does_not_eat_the_queue(node, agents):
     node.run()
     agents[0].next_launches = [*ALWAYS]
