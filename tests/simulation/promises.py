@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle.applied import applied_to
-from muster.core.lifecycle.transitions import TRANSITIONS, Event
+from muster.core.lifecycle.transitions import MAX_LAUNCHES, TRANSITIONS, Event
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, SessionState, StoryLine
@@ -88,6 +88,7 @@ class Promises:
             self._makes_room_rightly(before, event)
             self._waits_for_its_signal(before, event)
             self._has_not_ended_well(before, event)
+            self._is_not_tried_for_ever(before, after)
             if event.to_state is _S.SCHEDULED:
                 placed_on |= set(after.agents)
             # A restarted one keeps its place.
@@ -216,6 +217,13 @@ class Promises:
         if found and not self.clock_jumped and not self.truths[session.id].ended_by_user:
             raise BrokenPromiseError("untrue result", f"{session.name} ends ({event.reason}), and {found}")
 
+    def _is_not_tried_for_ever(self, before: Session, after: Session) -> None:
+        """Check a launch that failed, of a session that may run on one agent only."""
+        fails_again = after.attempts > max(before.attempts, MAX_LAUNCHES - 1) and after.state is _S.PENDING
+        if fails_again and after.spec.agents == after.failed_on:
+            message = f"{after.name} failed {after.attempts} times on {after.failed_on[0]}, and may run on no other"
+            raise BrokenPromiseError("tried for ever", message)
+
     def _makes_room_rightly(self, session: Session, event: Event) -> None:
         if event.reason.startswith("preempted by "):
             self._is_preempted_rightly(session, event.reason)
@@ -294,6 +302,7 @@ class Promises:
             raise BrokenPromiseError("untrue error", f"{story}: its launch failed on {truth.failed_on or 'no agent'}")
         # As stored: an observed agent does not know whether it is drained or suspect.
         others = [agent for agent in self._stored_agents() if agent.id not in failed_on and agent.takes_sessions]
+        others = [agent for agent in others if not session.spec.agents or agent.id in session.spec.agents]
         could = [agent.id for agent in others if session.slots.fits_in(agent.capacity)]
         if len(failed_on) == 1 and could:
             message = f"{story}: its launches failed on {truth.failed_on[0]} alone, and {could[0]} could have had it"

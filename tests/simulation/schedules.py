@@ -170,6 +170,7 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     is_recut = random.Random(f"{seed} is recut").random() < 0.15
     deeds += _sharing(random.Random(f"{seed} sharing"), count + 2) if is_recut else []
     deeds = [_owned(random.Random(f"{seed} owner {deed.target}"), deed) for deed in deeds]
+    deeds = [_pinned(random.Random(f"{seed} pinned {deed.target}"), deed, hosts) for deed in deeds]
     deeds = [_signalled(random.Random(f"{seed} signal {deed.target}"), deed) for deed in deeds]
     deeds += _before_the_end(random.Random(f"{seed} before the end"), deeds, hosts)
     deeds += _reserved(random.Random(f"{seed} reserved"), hosts)
@@ -235,6 +236,13 @@ def _elastic(chance: random.Random, submission: Deed) -> Deed:
         least = values["cluster_size"]
         values["cluster_size"] = f"{least}-{least + chance.choice((1, 2, 4))}"
     return replace(submission, values=tuple(values.items()))
+
+
+def _pinned(chance: random.Random, submission: Deed, hosts: list[str]) -> Deed:
+    """Return the submission, sometimes of a session that may run on one host only."""
+    if chance.random() > 0.1:
+        return submission
+    return replace(submission, values=(*submission.values, ("agents", (chance.choice(hosts),))))
 
 
 def _owned(chance: random.Random, submission: Deed) -> Deed:

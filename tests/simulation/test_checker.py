@@ -218,6 +218,10 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]]
         *(Ledger, "asked", lambda *_arguments: frozenset()),
         *([(submission(run_s=53.0, time_limit="60s"), KILLED)], "untrue result"),
     ),
+    "a session that is never given up": (
+        *(conclusions, "_fits_elsewhere", lambda *_arguments: True),
+        *([(submission(agents=("a1",)), fault(1.2, "launches fail", "a1", for_s=90.0))], "tried for ever"),
+    ),
     "agents whose words are refused": (Modules, "_report", speaking_nonsense, [(submission(),)], "liveness"),
 }
 
