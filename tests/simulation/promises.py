@@ -303,7 +303,7 @@ class Promises:
         # As stored: an observed agent does not know whether it is drained or suspect.
         others = [agent for agent in self._stored_agents() if agent.id not in failed_on and agent.takes_sessions]
         others = [agent for agent in others if not session.spec.agents or agent.id in session.spec.agents]
-        could = [agent.id for agent in others if session.slots.fits_in(agent.capacity)]
+        could = [agent.id for agent in others if not session.slots.beyond(agent.capacity)]
         if len(failed_on) == 1 and could:
             message = f"{story}: its launches failed on {truth.failed_on[0]} alone, and {could[0]} could have had it"
             raise BrokenPromiseError("one agent's trouble", message)

@@ -22,9 +22,6 @@ class Slots:
     def __sub__(self, other: "Slots") -> "Slots":
         return Slots(self.cpu - other.cpu, self.mem - other.mem, self.fgpu - other.fgpu, self.gpu - other.gpu)
 
-    def fits_in(self, room: "Slots") -> bool:
-        return self.cpu <= room.cpu and self.mem <= room.mem and self.fgpu <= room.fgpu and self.gpu <= room.gpu
-
     def beyond(self, room: "Slots") -> dict[str, int]:
         """Return how much of each slot is missing in `room`; only the slots that are short."""
         missing = {name: getattr(self, name) - getattr(room, name) for name in SLOT_NAMES}

@@ -22,8 +22,10 @@ from tests.strategies.values import NOW, M
     st.builds(Slots, cpu=st.integers(0, 9), mem=st.integers(0, 9)),
     st.builds(Slots, cpu=st.integers(0, 9), mem=st.integers(0, 9)),
 )
-def test_slots_fit_exactly_when_nothing_is_beyond(wanted, remaining):
-    assert wanted.fits_in(remaining) == (not wanted.beyond(remaining))
+def test_what_is_beyond_is_just_what_is_missing(wanted, remaining):
+    missing = wanted.beyond(remaining)
+    assert all(getattr(wanted, name) - amount == getattr(remaining, name) for name, amount in missing.items())
+    assert not wanted.beyond(remaining + Slots(**missing))
     assert (remaining + wanted) - wanted == remaining
 
 

@@ -30,7 +30,7 @@ def worked(name: str, sessions: list[Session], **view: Any) -> list[Session]:
     shown = QueueView(NOW, CAPACITY, allocated, **view)
     free, placed = CAPACITY, []
     for session in load_order(name)(sessions, shown):
-        if session.slots.fits_in(free):
+        if not session.slots.beyond(free):
             free -= session.slots
             allocated[session.owner] = allocated.get(session.owner, Slots()) + session.slots
             placed.append(session)

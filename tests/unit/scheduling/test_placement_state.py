@@ -145,7 +145,7 @@ def test_the_least_of_two_holds_only_what_both_hold(known, first, second, third,
     least = one.least(other)
     for agent_id, free in least.free.items():
         for state in (one, other):
-            assert free.fits_in(state.free[agent_id])
+            assert not free.beyond(state.free[agent_id])
     assert one.least(one).free == one.free
     assert least.free == other.least(one).free
     for session in third:
