@@ -2,13 +2,13 @@
 
 A gang that lost an agent is queued again. The capacity of its agents that answer is kept for it while it waits for the
 others. That ends `hold_repaired_s` after those fell silent, or once all are back and have capacity for it. A session
-whose launch has failed on an agent keeps off that one, as long as others could take it.
+whose launch has failed on an agent keeps off that one, as long as others that are not closed could take it.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from muster.core.agents.agent import Agent, AgentState
@@ -20,7 +20,7 @@ from muster.core.scheduling.placement import Gang, PlacementState, gang_of
 from muster.core.values.units import format_moment
 
 _NO_AGENTS: frozenset[str] = frozenset()
-_Key = tuple[str, frozenset[str], int, str, frozenset[str]]
+_Key = tuple[str, frozenset[str], int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Closures:
         self._begins = sorted(window.begins_at for window in self._windows)
         self._admitting: dict[tuple[str, str], frozenset[str]] = {}
         self._known: dict[_Key, _Closed] = {}
-        self._avoidable: dict[tuple[str, tuple[str, ...], Gang], bool] = {}
+        self._keeping_off: dict[tuple[_Key, tuple[str, ...], Gang], _Closed] = {}
 
     @property
     def is_any(self) -> bool:
@@ -80,17 +80,14 @@ class Closures:
         limit = session.time_limit
         begun = len(self._begins) if limit is None else bisect_left(self._begins, self._snapshot.now + limit)
         group, admitting = session.spec.resource_group, self._admitting_windows(session)
-        avoided = self._avoided(session) if session.failed_on else _NO_AGENTS
-        key = group, admitting, begun, session.id if session.id in self._held else "", avoided
+        key = group, admitting, begun, session.id if session.id in self._held else ""
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._found(session, self._begins[:begun], admitting, avoided)
-        return known
+            known = self._known[key] = self._found(session, self._begins[:begun], admitting)
+        return self._without_failed(session, key, known) if session.failed_on else known
 
-    def _found(
-        self, session: Session, begins: Collection[float], admitting: Collection[str], avoided: Collection[str]
-    ) -> _Closed:
-        causes: dict[str, str] = dict.fromkeys(avoided, "an earlier launch of it that failed there")
+    def _found(self, session: Session, begins: Collection[float], admitting: Collection[str]) -> _Closed:
+        causes: dict[str, str] = {}
         windows = [w for w in self._windows if w.begins_at in begins and w.name not in admitting]
         closing = []
         for window in windows:
@@ -103,15 +100,19 @@ class Closures:
                 causes |= dict.fromkeys(kept, "a session that lost an agent")
         return _Closed(frozenset(causes), causes, tuple(closing))
 
-    def _avoided(self, session: Session) -> frozenset[str]:
-        """Return the agents on which its launches failed, if others that take sessions could hold it when empty."""
+    def _without_failed(self, session: Session, key: _Key, closed: _Closed) -> _Closed:
+        """Return with what is closed the agents on which its launches failed, if it could have others when empty."""
         gang = gang_of(session, overlay=self._snapshot.overlay_keeper is not None)
-        key = session.spec.resource_group, session.failed_on, gang
-        if key not in self._avoidable:
-            slow = self._snapshot.slow
-            others = [a for a in self._group(session) if a.takes_sessions and a.id not in {*session.failed_on, *slow}]
-            self._avoidable[key] = could_hold(session, others, self._snapshot)
-        return frozenset(session.failed_on) if self._avoidable[key] else _NO_AGENTS
+        of_kind = key, session.failed_on, gang
+        known = self._keeping_off.get(of_kind)
+        if known is None:
+            shut = {*session.failed_on, *self._snapshot.slow, *closed.agents}
+            others = [a for a in self._group(session) if a.takes_sessions and a.id not in shut]
+            if could_hold(session, others, self._snapshot):
+                failed = dict.fromkeys(session.failed_on, "an earlier launch of it that failed there")
+                closed = replace(closed, agents=closed.agents.union(failed), causes={**failed, **closed.causes})
+            known = self._keeping_off[of_kind] = closed
+        return known
 
     def _admitting_windows(self, session: Session) -> frozenset[str]:
         key = session.owner, session.spec.project

@@ -143,6 +143,21 @@ def kept(*agents: Agent, session: Session | None = None, others: tuple[Session, 
 
 
 @pytest.mark.parametrize(
+    ("reservations", "agents"),
+    [
+        ([], {"a1"}),
+        ([window(agents=frozenset({"a2"}))], {"a2"}),
+        ([window(agents=frozenset({"a2"}), users=frozenset({"ada"}))], {"a1"}),
+        ([window(agents=frozenset({"a1"}))], {"a1"}),
+        ([window(HOUR, 2 * HOUR, agents=frozenset({"a2"}))], {"a1"}),
+    ],
+)
+def test_a_session_keeps_off_where_its_launch_failed_while_another_is_open_to_it(reservations, agents):
+    session = replace(make_session(time_limit="30m"), failed_on=("a1",))
+    assert closed(session, *reservations) == agents
+
+
+@pytest.mark.parametrize(
     ("ids", "spec", "could"),
     [
         (("a1", "a2"), {"cluster_mode": "multi-node"}, True),
