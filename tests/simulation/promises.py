@@ -158,6 +158,8 @@ class Promises:
                 for session in self.sessions.values():
                     if agent.id in session.agents:
                         self.truths[session.id].harms.add("lost")
+                        # Its launch may go on there, too.
+                        self.stranded.add((session.id, session.generation, host.id))
             self.agents[agent.id] = agent
 
     def _is(self, agent_id: str, state: AgentState) -> bool:
@@ -345,8 +347,8 @@ class Promises:
             raise BrokenPromiseError("twice", message)
         for begun in truth.begun:
             lives = begun.container.state == "running" and begun.host.is_released(begun.container)
-            is_known = (session.id, begun.generation, begun.host.id) not in self.stranded
-            if begun.generation != generation and lives and is_known:
+            either = {(session.id, begun.generation, begun.host.id), (session.id, generation, host.id)}
+            if begun.generation != generation and lives and not either & self.stranded:
                 message = (
                     f"{name} begins on {host.id}, while {begun.kernel} of an earlier launch runs on {begun.host.id}"
                 )

@@ -128,3 +128,12 @@ def test_an_end_waits_for_a_signal_that_ansible_could_not_send():
     assert verdict.broken is None
     came = [line for line in verdict.trace if "gets signal" in line or "RUNNING → TERMINATING" in line]
     assert ["gets signal 1" in line for line in came] == [True, False], came
+
+
+def test_a_launch_that_goes_on_when_its_lost_host_wakes_up_is_cleared_away():
+    """The checker once knew only of containers that had been there when the host was lost."""
+    session = submission(at=21.0, cpu="2", requeue=True, command=None)
+    verdicts = [carried_out(fault(3.5, "hang", host, for_s=167.0), session) for host in ("a1", "a2")]
+    assert [verdict.broken for verdict in verdicts] == [None, None]
+    begins = [[line for line in verdict.trace if "/main1 begins" in line] for verdict in verdicts]
+    assert any(len(begun) == 2 for begun in begins)
