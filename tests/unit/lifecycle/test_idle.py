@@ -64,6 +64,13 @@ def test_any_use_begins_the_count_anew(used):
     assert idle_for(session, {session.main.id: seen(session, samples)}) == 30
 
 
+@pytest.mark.parametrize("unknown", ["cpu_seconds", "net_rx_bytes"])
+def test_what_is_not_known_counts_as_in_use(unknown):
+    session = running()
+    samples = [sample(NOW + at, **{unknown: None}) for at in range(0, 301, 30)]
+    assert idle_for(session, {session.main.id: seen(session, samples)}) is None
+
+
 def test_time_in_which_nobody_looked_does_not_count():
     session = running()
     samples = [*idle_samples(300), sample(NOW + 5000), sample(NOW + 5030)]
