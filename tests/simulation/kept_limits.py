@@ -9,8 +9,8 @@ from muster.core.model.session import Session
 def beyond_limits(limits: Limits, holding: Iterable[Session], placed: Iterable[Session]) -> str:
     """Return which limit sessions go beyond that were just placed; empty where they keep to all of them.
 
-    `holding` are all sessions with a place: what has ended and is only to be removed counts as well. Whoever was beyond
-    a limit when it was set may stay so, but gets no more.
+    `holding` are all sessions with a place, also those that have ended and are only to be removed. Those who were
+    beyond a limit when it was set may stay beyond it, but get no more.
     """
     holding, placed = list(holding), list(placed)
     for kind, of_kind, name_of in (

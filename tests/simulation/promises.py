@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle.applied import applied_to
@@ -16,6 +15,7 @@ from tests.simulation.adoptions import Unknown, is_disturbed, unknown_launch
 from tests.simulation.containers import Container
 from tests.simulation.end_signals import Signalled, broken_signal, is_planned, time_of_signal
 from tests.simulation.good_ends import unheard_success
+from tests.simulation.histories import broken_story, untrue_usage
 from tests.simulation.hosts import Host
 from tests.simulation.kept_limits import beyond_limits
 from tests.simulation.truths import Begun, Truth
@@ -23,7 +23,6 @@ from tests.strategies.capacity import Ledger
 
 _S = SessionState
 _UNDER_WAY = frozenset({_S.SCHEDULED, _S.PREPARING, _S.TERMINATING})
-_ROUNDING_S = 0.001
 _BEFORE_ITS_COMMAND = "before its command"
 # Ends of a kernel that its host or another process caused.
 _HARMS = frozenset({"reboot", "engine", "vanished", "network", "lost"})
@@ -439,35 +438,15 @@ class Promises:
             return all(name in ended for name in deciding)
         return True
 
-    def story_is_legal(self, session_id: str, story: Sequence[StoryLine]) -> None:
-        session = self.sessions[session_id]
-        if not story or (story[0].from_state, story[0].to_state) != (None, _S.PENDING):
-            raise BrokenPromiseError("forgotten", f"the story of {session.name} does not begin with its submission")
-        for before, after in pairwise(story):
-            if after.from_state != before.to_state or after.to_state not in TRANSITIONS[_S(before.to_state)]:
-                raise BrokenPromiseError("illegal event", f"the story of {session.name} breaks at {after}")
-        if story[-1].to_state != session.state:
-            raise BrokenPromiseError("forgotten", f"{session.name} is {session.state}, its story ends {story[-1]}")
-
-    def usage_is_true(self, session_id: str, recorded: Sequence[KernelUsage], logged: Mapping[str, int]) -> None:
-        """Check what the store holds of a session's usage.
-
-        `logged` are the launches of which it holds kernels' logs, by name: it has their last words.
-        """
+    def histories_are_true(
+        self, session_id: str, story: Sequence[StoryLine], recorded: Sequence[KernelUsage], logged: Mapping[str, int]
+    ) -> None:
+        """Check what the store holds of a session's changes and usage, as in tests/simulation/histories.py."""
         session, truth = self.sessions[session_id], self.truths[session_id]
-        names = {kernel.id: kernel.name for kernel in session.possible_kernels}
-        if "restored" in truth.harms:
-            # Its agents may tell of a launch that the database does not know any more.
-            return
-        for use in recorded:
-            name = names[use.kernel_id]
-            really = truth.used_s(name, use.generation)
-            is_last = use.generation == session.generation == logged.get(name)
-            claim = f"of {session.name}/{name} (launch {use.generation}) the store holds {use.cpu_seconds} s"
-            if (use.cpu_seconds or 0.0) > really + _ROUNDING_S:
-                raise BrokenPromiseError("usage", f"{claim}, and it used {really} s")
-            if is_last and session.state is _S.TERMINATED and (use.cpu_seconds or 0.0) < really - _ROUNDING_S:
-                raise BrokenPromiseError("usage", f"{claim} of {really} s, and its last words")
+        if broken := broken_story(session, story):
+            raise BrokenPromiseError("story", broken)
+        if untrue := untrue_usage(session, truth, recorded, logged):
+            raise BrokenPromiseError("usage", untrue)
 
     @property
     def all_have_ended(self) -> bool:

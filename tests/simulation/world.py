@@ -404,9 +404,8 @@ class World:
                 raise BrokenPromiseError("forgotten", f"{known.name} is not in the store")
             if replace(stored[session_id], wait=None, progress=()) != replace(known, wait=None, progress=()):
                 raise BrokenPromiseError("forgotten", f"the store holds {stored[session_id]}, and committed {known}")
-            self.promises.story_is_legal(session_id, self.users.story(session_id))
             uses = self.users.uses.of_sessions([session_id])
             names = [kernel.name for kernel in known.possible_kernels]
             logs = {name: self.users.log(session_id, name) for name in names}
             logged = {name: int(log) for name, log in logs.items() if log is not None}
-            self.promises.usage_is_true(session_id, uses, logged)
+            self.promises.histories_are_true(session_id, self.users.story(session_id), uses, logged)
