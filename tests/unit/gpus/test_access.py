@@ -16,7 +16,9 @@ from muster.core.agents.gpu_providers import quantise
 from muster.core.gpus.access import GpuAccess, gpu_access, kernel_gpus
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.free_capacity import FreeCapacity
+from muster.core.model.policy import PACK
 from muster.core.model.session import Allocation, GpuShare, Kernel, SessionState
+from muster.core.scheduling.placement import Gang, PlacementState
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
 from tests.modules.agent_code import agent_manifest
@@ -253,19 +255,28 @@ def test_a_manifest_carries_what_a_kernel_gets(site):
     assert "gpu_uuids" not in kernel["resources"]
 
 
+_UNITS = st.integers(1, 1000)
+
+
+def _requests(units: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[int, int]]]:
+    return st.lists(st.tuples(units, st.integers(1, 3000)), min_size=1, max_size=40)
+
+
 @cheap
 @given(
     mem_bytes=st.integers(0, 1 << 40),
-    requests=st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 3000)), min_size=1, max_size=40)
-    | st.lists(st.tuples(st.just(4), st.integers(1, 3000)), min_size=1, max_size=40),
+    requests=_UNITS.flatmap(lambda units: _requests(st.just(units))) | _requests(_UNITS),
 )
 def test_shares_of_a_gpu_never_have_more_memory_than_it_has(mem_bytes, requests):
     """Each request comes with the units into which the GPU is cut by then."""
     held: list[Kernel] = []
     for units, amount in requests:
         agent = an_agent(gpus=1, units_per_gpu=units, mem_bytes=mem_bytes)
-        if amount <= FreeCapacity.of(agent).without(held).free.fgpu:
-            held.append(holding(GpuShare("GPU-a1-0", amount, whole=False, capacity=agent.gpus[0].capacity)))
+        free = FreeCapacity.of(agent).without(held).free.fgpu
+        placed = PlacementState.of([agent], {agent.id: held}, PACK).place(Gang((Slots(fgpu=amount),)))
+        assert bool(placed) == (amount <= free)
+        if placed and not placed[0].gpus[0].whole:
+            held.append(replace(holding(), slots=Slots(fgpu=amount), allocation=placed[0]))
     caps = [kernel_gpus(agent, kernel)[0] for kernel in held]
     assert sum(cap.mem_bytes for cap in caps) <= mem_bytes
     assert all(cap.mem_bytes % (2 << 20) == 0 and cap.compute >= 1 for cap in caps)
