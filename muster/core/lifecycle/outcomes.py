@@ -17,6 +17,7 @@ from muster.core.lifecycle.transitions import (
     fail_begun,
     image_gone,
     launch_failed,
+    nowhere,
 )
 from muster.core.model.reported import Reports
 from muster.core.model.session import LaunchStep, Session, SessionState
@@ -30,7 +31,7 @@ def record(
     outcomes: Outcomes,
     reports: Reports,
     now: float,
-    fits_elsewhere: FitsElsewhere = lambda _agent_ids: False,
+    fits_elsewhere: FitsElsewhere = nowhere,
     gone: Mapping[str, Collection[str]] = NOTHING_GONE,
 ) -> Event | None:
     """Return the session's next change, once every agent has answered.

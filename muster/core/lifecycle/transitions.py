@@ -241,6 +241,11 @@ def all_run(session: Session, kernels: Mapping[str, Mapping[str, Any]], now: flo
     return transition(session, _S.RUNNING, "running", now, **fresh, kernels=kernels)
 
 
+def nowhere(_agent_ids: Collection[str]) -> bool:
+    """Return False: no others could hold the session."""
+    return False
+
+
 def launch_failed(
     session: Session,
     error: str,
@@ -248,7 +253,7 @@ def launch_failed(
     *,
     permanent: bool,
     failed_on: Iterable[str] = (),
-    fits_elsewhere: FitsElsewhere = lambda _agent_ids: False,
+    fits_elsewhere: FitsElsewhere = nowhere,
 ) -> Event:
     """Return → PENDING with a delay that doubles each time; ERROR when trying again cannot help, or has not.
 
