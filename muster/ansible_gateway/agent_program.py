@@ -1,10 +1,13 @@
 """Programs that run on hosts: a script with the modules that it imports from the agents' package, as one text."""
 
 import ast
+import threading
 
 from muster.shipped_files import ansible_root
 
 _PACKAGE = "muster_agent"
+# Two threads that parse at once can get a SystemError from Python 3.11 (CPython issue 106905).
+_PARSING = threading.Lock()
 _PROGRAM = """#!/usr/bin/env python3
 # Built from several of Muster's files, so that the host needs none of them.
 import sys, types
@@ -25,7 +28,8 @@ def agent_program(script: str, name: str) -> str:
     Raises OSError and SyntaxError.
     """
     modules: dict[str, tuple[str, str, str]] = {}
-    _collect(script, "", modules)
+    with _PARSING:
+        _collect(script, "", modules)
     return _PROGRAM.format(modules=list(modules.values()), script=script, name=name)
 
 
