@@ -23,8 +23,9 @@ _RECONNECT_S = 1.0
 
 @contextmanager
 def listening(engine: sa.Engine, on_message: Callable[[str], None]) -> Iterator[None]:
-    """Call `on_message`, in a thread of its own, with every message sent from now on, and with "queue" after an outage.
+    """Call `on_message`, in a thread of its own, with every message sent from now on.
 
+    Call it with "queue" as well each second of an outage and after it, so that who waits for news learns of the outage.
     Raises StoreUnavailableError when the database cannot be reached at the start.
     """
     listener = _Listener(engine, on_message)
@@ -74,6 +75,7 @@ class _Listener(threading.Thread):
             try:
                 self._connection = self._connected()
             except self._error:
+                self._on_message(MISSED)
                 continue
             log.info("news from the database come again")
             self._on_message(MISSED)

@@ -52,6 +52,17 @@ def test_a_listener_is_notified_after_its_connection_broke_and_receives_again(
     assert "news from the database stopped" in caplog.text
 
 
+def test_a_listener_is_notified_while_the_database_is_away(server, postgresql_url, open_store):
+    store, messages = open_store(postgresql_url), queue.SimpleQueue()
+    with store.listen(messages.put):
+        server.stop()
+        try:
+            assert messages.get(timeout=60) == "queue"
+            assert not server.is_running
+        finally:
+            server.start()
+
+
 def test_sqlite_notifies_nobody_and_says_so(tmp_path, open_store):
     store, messages = open_store(f"sqlite:///{tmp_path / 'muster.db'}"), queue.SimpleQueue()
     with store.listen(messages.put):
