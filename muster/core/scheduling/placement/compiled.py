@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 
 Ints = npt.NDArray[np.int64]
@@ -43,13 +45,48 @@ more than most of their work.
 """
 
 
+class _PartLibrary(JITCodeLibrary):
+    """The code of one part, in LLVM's language.
+
+    By itself, numba would optimize each part, make machine code of it, and load that. But an entry point takes its
+    parts in as they are in LLVM's language, and is then optimized and made machine code as a whole.
+    """
+
+    def _optimize_final_module(self) -> None:
+        """Do nothing: see above."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
+        self._finalized = True
+
+    def get_pointer_to_function(self, _name: str) -> int:
+        """Return what says that there is no machine code."""
+        return 0
+
+    @property
+    def codegen(self) -> "_PartLibrary":
+        return self
+
+    def set_env(self, _name: str, _environment: object) -> None:
+        """Do nothing: the environment of a part is for calls from Python."""
+
+
+class _PartCompiler(Compiler):
+    def define_pipelines(self) -> Any:  # noqa: ANN401 - numba's own, without types
+        state = self.state
+        state.flags.no_cpython_wrapper = state.flags.no_cfunc_wrapper = True
+        name = state.func_id.func_qualname
+        state.library = _PartLibrary(state.targetctx.codegen(), name)  # type: ignore[no-untyped-call]
+        return super().define_pipelines()  # type: ignore[no-untyped-call]
+
+
 def part(function: Function) -> Function:
-    """Return the function compiled, for calls from compiled functions only."""
+    """Return the function compiled, for calls from compiled functions only: one from Python would crash."""
     code = function.__code__
     constants = [(name, function.__globals__.get(name)) for name in code.co_names]
     known = [(name, value) for name, value in constants if isinstance(value, int | float)]
     _parts.update(repr((code.co_code, code.co_consts, code.co_names, known)).encode())
-    return cast("Function", numba.njit(function, error_model="numpy"))
+    return cast("Function", numba.njit(function, error_model="numpy", pipeline_class=_PartCompiler))
 
 
 def revision() -> str:
