@@ -19,13 +19,6 @@ import pytest
 
 HERE = Path(__file__).parent
 
-@pytest.fixture(scope="session", autouse=True)
-def worker(tmp_path_factory):
-    with (HERE / "directories").open("a") as file:
-        print(tmp_path_factory.mktemp("own"), file=file)
-    yield
-    (HERE / f"ended-{os.getpid()}").touch()
-
 @pytest.mark.parametrize("number", range(40))
 def test_passes(number):
     with (HERE / "numbers").open("a") as file:
@@ -73,8 +66,32 @@ def test_each_test_runs_once_and_one_that_kills_its_worker_fails_alone(run, pyte
     assert (len(record.passed), record.failed) == (41, {"test_them.py::test_fails", "test_them.py::test_dies"})
 
 
+MEETING = """
+import os
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+@pytest.fixture(scope="session", autouse=True)
+def worker(tmp_path_factory):
+    with (HERE / "directories").open("a") as file:
+        print(tmp_path_factory.mktemp("own"), file=file)
+    yield
+    (HERE / f"ended-{os.getpid()}").touch()
+
+@pytest.mark.parametrize("side", "rw")
+def test_meets_the_other(side):
+    # Opens as soon as the other side does.
+    (HERE / "meeting").open(side).close()
+"""
+
+
 def test_each_worker_has_its_own_directory_and_ends_its_fixtures(run, pytester):
-    run("-k", "passes").assert_outcomes(passed=40, deselected=3)
+    pytester.makepyfile(test_them=MEETING)
+    os.mkfifo(pytester.path / "meeting")
+    run().assert_outcomes(passed=2)
     directories = (pytester.path / "directories").read_text().split()
     assert len(set(directories)) == 2
     assert len(list(pytester.path.glob("ended-*"))) == 2
