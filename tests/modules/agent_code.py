@@ -19,6 +19,7 @@ from ansible.module_utils.muster_agent import (
     kept_code,
     manifest_schema,
     mapped_mounts,
+    mount_table,
     plan_differences,
     versioned_trees,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "mapped_mounts",
     "memory_limits",
     "mount_folders",
+    "mount_table",
     "mounted_where",
     "nftables",
     "numa",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 
+from .mount_table import listing, mounts
+
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
-_ESCAPED = re.compile(r"\\([0-7]{3})")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -23,8 +23,7 @@ def bind(descriptor: int, target: Path) -> None:
 
 def unmount_below(directory: Path) -> None:
     """Unmount everything at a directory and below it, without touching the mounted files. Raises OSError."""
-    mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-    points = [unescaped(line.split()[4]) for line in mounts.splitlines()]
+    points = [mount.point for mount in mounts(listing(Path("/proc/self/mountinfo")))]
     found = [point for point in points if point == str(directory) or point.startswith(f"{directory}/")]
     # All of them before the first is removed: a mount that is not yet private would remove its source's mounts too.
     for point in found:
@@ -41,11 +40,6 @@ def remove_mount_points(directory: Path) -> None:
     for place, _, _ in os.walk(directory, topdown=False):
         with suppress(FileNotFoundError):
             Path(place).rmdir()
-
-
-def unescaped(mount_point: str) -> str:
-    """Return a path that a line of mountinfo shows."""
-    return _ESCAPED.sub(lambda code: chr(int(code.group(1), 8)), mount_point)
 
 
 def _separate(point: Path) -> None:

@@ -6,6 +6,7 @@ It imports nothing else of this package: roles put it into the programs that the
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import tempfile
 import time
@@ -100,12 +101,16 @@ def _remove_unused(trees: Path, current: str) -> None:
 
 
 def _mounted() -> set[str]:
-    """Return each part of the paths that are mounted anywhere on this host."""
+    """Return each part of the paths that are mounted anywhere on this host.
+
+    Users choose the names of some, of which Linux escapes only blanks, tabs, newlines and backslashes.
+    """
     found: set[str] = set()
     for mountinfo in Path("/proc").glob("[0-9]*/mountinfo"):
         try:
-            for line in mountinfo.read_text().splitlines():
-                found.update(line.split(" ")[3].split("/"))
+            lines = os.fsdecode(mountinfo.read_bytes()).split("\n")
         except OSError:
             continue  # the process has ended meanwhile
+        for line in filter(None, lines):
+            found.update(line.split(" ")[3].split("/"))
     return found

@@ -1,14 +1,16 @@
 """Small parts of the agents' code: log framing, tails, mount tables, folders."""
 
 import io
+import os
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from muster.core.spec.mounts import HOME
-from tests.modules.agent_code import ROOT, engine_api, last_words, mount_folders, tmpfs
+from tests.modules.agent_code import ROOT, engine_api, kernel_cgroup, last_words, mount_folders, mount_table, tmpfs
 
 
 class _Trickle(io.BytesIO):
@@ -49,6 +51,22 @@ def test_a_path_lies_on_the_deepest_and_latest_mount_over_it():
     assert tmpfs.file_system_of("/run/muster", table) == "xfs"
     assert tmpfs.file_system_of("/var", table) == "ext4"
     assert tmpfs.file_system_of("/run/must/x", table) == "ext4"
+
+
+@pytest.mark.parametrize("name", ["a\u3000b", "a\xa0b", "a\x0cb", "a\rb", "a\x85b", "a\u2028b c", "a\udcffb"])
+def test_a_name_that_linux_does_not_escape_is_one_word_of_a_mount_table(tmp_path, name):
+    escaped = name.replace(" ", r"\040")
+    table, mounts = tmp_path / "mountinfo", tmp_path / "mounts"
+    table.write_bytes(
+        os.fsencode(
+            f"1 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n2 1 0:20 /{escaped} /{escaped} rw - nfs4 nas:/{escaped} rw\n"
+        )
+    )
+    mounts.write_bytes(os.fsencode(f"nas:/{escaped} /{escaped} nfs4 rw 0 0\ncgroup2 /groups cgroup2 rw 0 0\n"))
+    found = mount_table.mounts(mount_table.listing(table))
+    assert [(mount.point, mount.kind) for mount in found] == [("/", "ext4"), (f"/{name}", "nfs4")]
+    assert tmpfs.file_system_of(f"/{name}/x", mount_table.listing(table)) == "nfs4"
+    assert kernel_cgroup.hierarchies(mounts).every == (Path("/groups"),)
 
 
 def test_a_folder_may_be_reached_by_links_that_stay_inside(tmp_path):

@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..mount_table import fields, listing
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
@@ -61,8 +63,7 @@ def hierarchies(mounts: Path = _MOUNTS) -> Hierarchies:
     """Return this host's mounts, which stay the same while this process runs."""
     memory = cpu = unified = None
     every: list[Path] = []
-    for line in mounts.read_text("utf-8", "surrogateescape").splitlines():
-        _, path, kind, options = line.split()[:4]
+    for _, path, kind, options, *_ in fields(listing(mounts)):
         if kind == "cgroup":
             every.append(Path(path))
             names = options.split(",")

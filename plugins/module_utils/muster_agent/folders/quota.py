@@ -13,6 +13,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from ..mount_table import listing, mounts
+
 _MOUNTS = Path("/proc/self/mountinfo")
 _WITH_PROJECTS = {"ext4", "xfs"}
 _LOCAL = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
@@ -49,7 +51,7 @@ class Counted(NamedTuple):
 def file_system(descriptor: int) -> FileSystem:
     """Return the file system of an open directory; both parts are empty where the kernel does not list it."""
     device = os.fstat(descriptor).st_dev
-    return _listed(_MOUNTS.read_text("utf-8", "replace"), f"{os.major(device)}:{os.minor(device)}")
+    return _listed(listing(_MOUNTS), f"{os.major(device)}:{os.minor(device)}")
 
 
 def shared_from(system: FileSystem) -> str | None:
@@ -96,15 +98,10 @@ def obstacle(system: FileSystem, state: int) -> str:
     return f"{_NO_QUOTA}: its {system.kind} is mounted without prjquota"
 
 
-def _listed(mounts: str, device: str) -> FileSystem:
+def _listed(mountinfo: str, device: str) -> FileSystem:
     """Return the newest mount of a device: proc(5), /proc/pid/mountinfo."""
-    found = FileSystem("", "")
-    for line in mounts.splitlines():
-        fields = line.split()
-        if len(fields) > 4 and fields[2] == device and "-" in fields:
-            kind, source = fields[fields.index("-") + 1 :][:2]
-            found = FileSystem(kind, source)
-    return found
+    found = [FileSystem(mount.kind, mount.source) for mount in mounts(mountinfo) if mount.device == device]
+    return found[-1] if found else FileSystem("", "")
 
 
 def _state(system: FileSystem) -> int:

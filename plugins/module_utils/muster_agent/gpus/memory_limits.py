@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..mount_table import fields, listing
 from .gpu_report import GpuReading
 from .nvml_library import Nvml
 
@@ -119,11 +120,11 @@ def _group_of(pid: int, container_id: str, proc: Path) -> str | None:
     """Return the directory of a container's own control group of version 2, or None."""
     try:
         groups = (proc / str(pid) / "cgroup").read_text("utf-8", "surrogateescape").splitlines()
-        mounts = (proc / "self/mounts").read_text("utf-8", "surrogateescape").splitlines()
+        mounts = fields(listing(proc / "self/mounts"))
     except (FileNotFoundError, ProcessLookupError):  # it has ended since
         return None
     path = next((line.partition("::")[2] for line in groups if line.startswith("0::")), "")
-    mount = next((line.split()[1] for line in mounts if line.split()[2] == "cgroup2"), None)
+    mount = next((point for _, point, kind, *_ in mounts if kind == "cgroup2"), None)
     if mount is None or container_id not in path:
         return None
     directory = Path(mount, path.lstrip("/"))

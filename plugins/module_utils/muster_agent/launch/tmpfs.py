@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..mount_table import listing, mounts
 from ..names import STATE_ROOT
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ def ensure_in_memory(directory: Path, mode: int) -> None:
     """Make a directory that lies in memory: on the file system that is there, or else on one of its own."""
     _make(directory, mode)
     with _one_at_a_time():
-        mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-        if file_system_of(str(directory), mounts) not in _IN_MEMORY:
+        if file_system_of(str(directory), listing(Path("/proc/self/mountinfo"))) not in _IN_MEMORY:
             _mount(directory, mode, _SIZE)
 
 
@@ -43,12 +43,10 @@ def ensure_own_tmpfs(directory: Path, mode: int, size: str = _SIZE) -> None:
 def file_system_of(path: str, mountinfo: str) -> str:
     """Return the type of the file system that holds a path."""
     best, kind = -1, ""
-    for line in mountinfo.splitlines():
-        mount, _, source = line.partition(" - ")
-        point = mount.split(" ")[4]
-        holds = path == point or path.startswith(point.rstrip("/") + "/")
-        if holds and len(point) >= best:
-            best, kind = len(point), source.split(" ")[0]
+    for mount in mounts(mountinfo):
+        holds = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
+        if holds and len(mount.point) >= best:
+            best, kind = len(mount.point), mount.kind
     return kind
 
 
