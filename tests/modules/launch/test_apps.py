@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from muster.ansible_gateway.templates import Templates
+from muster.contract.report import report_from_agent
 from tests.modules.agent_code import app_health
 from tests.modules.cluster_on_host import RUNTIME, session
 
@@ -122,3 +123,14 @@ def test_a_link_in_place_of_an_exit_code_leads_to_no_file_of_the_host(cluster):
     cluster.converge(entry)
     apps = until(cluster, lambda apps: apps["trap"]["exit_code"] == 1)
     assert apps["trap"]["problem"] == ""
+
+
+@pytest.mark.parametrize("text", ["99999999999", "9" * 1000, "\u00b2", "-1"])
+def test_what_is_no_exit_code_costs_its_host_no_report(cluster, text):
+    """A tenant writes it in the place of one. A host whose report is refused is lost in time, with all its sessions."""
+    entry = with_apps(evil=f"printf %s {text} >/run/muster-apps/evil.exit; echo >/tmp/ready; sleep 99", ends="exit 3")
+    cluster.converge(entry)
+    cluster.run_in(entry, "main1", "sh", "-c", "until [ -e /tmp/ready ]; do sleep 0.1; done")
+    apps = until(cluster, lambda apps: apps and apps["ends"]["exit_code"] == 3)
+    assert apps["evil"] == {"healthy": False, "exit_code": None, "problem": "nothing answers at its port"}
+    report_from_agent(cluster.report())

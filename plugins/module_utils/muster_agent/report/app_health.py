@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -23,6 +24,8 @@ _LOOPBACK = "127.0.0.1"
 # A login page is an answer too.
 _SERVES = {401, 403}
 _NO_ANSWER = "nothing answers at its port"
+# The shell writes no other. The user may, and the contract refuses a report with a number that no exit code can be.
+_EXIT_CODE = re.compile(r"[0-9]{1,3}")
 
 
 class Probe(NamedTuple):
@@ -131,7 +134,7 @@ def _fact(app: dict[str, Any], problem: str) -> dict[str, Any]:
     code = None
     if problem and app["starts"]:
         text = _file_end(f"{names.APPS_IN_CONTAINER}/{app['name']}.exit")
-        code = int(text) if text.isdigit() else None
+        code = int(text) if _EXIT_CODE.fullmatch(text) else None
         if code is not None:
             lines = _file_end(f"{names.APPS_IN_CONTAINER}/{app['name']}.log").splitlines()
             problem = lines[-1][-_LINE_BYTES:] if lines else ""
