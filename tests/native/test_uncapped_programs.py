@@ -100,3 +100,34 @@ def test_the_observation_finds_programs_that_use_the_gpu_without_the_libraries(f
     assert found(share, tmp_path / "no libraries here") == {}
     for process in processes:
         process.communicate()
+
+
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("name", ["a\x0clibcuda.so.1", "a\rlibcuda.so.1", "a\u2028libcuda.so.1", "a\nlibcuda.so.1"])
+def test_a_file_that_a_program_maps_may_have_any_name(tmp_path, name):
+    """A tenant's program uses a GPU and maps it. What it is called does not keep its host from being reported."""
+    library = tmp_path / "fgpu/lib/libcuda.so.1"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"ours")
+    (tmp_path / name).write_bytes(b"theirs")
+    command = [sys.executable, "-c", MAPS, str(tmp_path / name)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout.readline() == "ready\n"
+        directory = tmp_path / "proc" / str(program.pid)
+        directory.mkdir(parents=True)
+        (directory / "cgroup").write_text(f"0::/system.slice/docker-{CONTAINER_ID}.scope\n")
+        for file in ("maps", "map_files", "status"):
+            (directory / file).symlink_to(f"/proc/{program.pid}/{file}")
+        answers = nvml.Answers([], {"GPU-a": [(program.pid, MIB)]}, [])
+        kernel = {"container_id": CONTAINER_ID, "gpus": [{"uuid": "GPU-a", "mem_bytes": CAP}]}
+        found = gpu_report.uncapped_processes(answers, [kernel], tmp_path / "fgpu", lambda: answers, tmp_path / "proc")
+        assert found == {CONTAINER_ID: [program.pid]}
+        program.communicate("")

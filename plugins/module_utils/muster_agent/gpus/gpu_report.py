@@ -195,13 +195,21 @@ def _has_loaded(pid: int, files: set[tuple[int, int]], proc: Path) -> bool:
     """
     process = proc / str(pid)
     try:
-        mappings = (process / "maps").read_text("utf-8", "replace").splitlines()
-        ranges = [line.split(maxsplit=1)[0].split("-") for line in mappings if _LIBRARY in line]
-        # `maps` fills addresses up with zeros, and `map_files` does not.
-        followed = [process / "map_files" / "-".join(f"{int(end, 16):x}" for end in ends) for ends in ranges]
-        return not mappings or not files.isdisjoint(map(_file_at, followed))
+        # A tenant chooses the names in it, of which Linux escapes newlines and nothing else that ends a line of text.
+        mappings = (process / "maps").read_bytes().split(b"\n")[:-1]
     except (FileNotFoundError, ProcessLookupError):
         return True
+    ranges = [line.partition(b" ")[0].split(b"-") for line in mappings if _LIBRARY.encode() in line]
+    # `maps` fills addresses up with zeros, and `map_files` does not.
+    followed = [process / "map_files" / "-".join(f"{int(end, 16):x}" for end in ends) for ends in ranges]
+    return not mappings or any(_is_one_of(files, path) for path in followed)
+
+
+def _is_one_of(files: set[tuple[int, int]], path: Path) -> bool:
+    try:
+        return _file_at(path) in files
+    except OSError:  # no longer mapped, or lost by a file server
+        return False
 
 
 def _pid_in_container(pid: int, proc: Path) -> int | None:
