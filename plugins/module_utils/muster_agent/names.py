@@ -18,6 +18,14 @@ LABEL_PUBLIC_KEY = "muster.public-key"
 LABEL_GPUS = "muster.gpus"
 LABEL_APPS = "muster.apps"
 LABEL_DISK = "muster.disk"
+# The engine gives a container each label of its image that its maker does not set. Of these it is to have ours alone.
+NO_LABELS = dict.fromkeys(
+    (
+        *(LABEL_SESSION, LABEL_SESSION_NAME, LABEL_KERNEL, LABEL_KERNEL_NAME, LABEL_GENERATION, LABEL_SSHD_PORT),
+        *(LABEL_PUBLIC_KEY, LABEL_GPUS, LABEL_APPS, LABEL_DISK),
+    ),
+    "",
+)
 
 KEY_ROOT = Path("/run/muster")
 STATE_ROOT = Path("/var/lib/muster/agent")
@@ -149,7 +157,7 @@ class SeenContainer(NamedTuple):
             generation=labels.get(LABEL_GENERATION, ""),
             state=entry["State"],
             networks=frozenset(entry["NetworkSettings"]["Networks"]),
-            has_share=any(gpu["mem_bytes"] for gpu in json.loads(labels.get(LABEL_GPUS, "[]"))),
+            has_share=any(gpu["mem_bytes"] for gpu in json.loads(labels.get(LABEL_GPUS) or "[]")),
         )
 
 

@@ -1,9 +1,11 @@
 """A run that is killed at any point, and its second try."""
 
+import subprocess
+
 import pytest
 
 from tests.modules.agent_code import account_files, removal
-from tests.modules.cluster_on_host import USER, desired, killed_when, log_of, log_with, session
+from tests.modules.cluster_on_host import IMAGE, USER, desired, killed_when, log_of, log_with, session
 
 POINTS_OF_A_LAUNCH = {
     "a key directory is there": lambda cluster: cluster.key_directories() != [],
@@ -34,6 +36,41 @@ def test_a_probe_of_an_image_that_was_killed_leaves_nothing(cluster):
     assert killed_when(lambda: cluster.states() != {}, cluster.manifest(gang))
     cluster.converge()
     assert cluster.leaves_nothing()
+
+
+@pytest.fixture
+def labelled_image():
+    """Return a function that makes an image with labels."""
+    made = []
+
+    def make(**labels):
+        lines = [f"FROM {IMAGE}", *(f"LABEL muster.{name.replace('_', '-')}={value}" for name, value in labels.items())]
+        made.append(f"{IMAGE}-labelled")
+        build = ["docker", "build", "--quiet", "--tag", made[-1], "-"]
+        subprocess.run(build, input="\n".join(lines), text=True, check=True, capture_output=True)
+        return made[-1]
+
+    yield make
+    for image in made:
+        subprocess.run(["docker", "rmi", "--force", image], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("gpus", ["[]", "none"])
+def test_a_killed_probe_of_an_image_with_labels_of_ours_is_taken_for_nothing_else(cluster, labelled_image, gpus):
+    """Its maker wants it to be taken for another session's kernel, or for one that no report can be made of."""
+    victim = session()
+    cluster.converge(victim)
+    (name,) = cluster.containers()
+    image = labelled_image(
+        session=victim["id"], kernel=victim["id"], kernel_name="main1", generation=1, gpus=gpus, apps=gpus, disk=1
+    )
+    kept = desired(victim, "keep")
+    assert killed_when(lambda: len(cluster.states()) == 2, cluster.manifest(kept, session(image=image)))
+    kernels = cluster.report()["kernels"]
+    assert [(kernel["session_id"], kernel["state"]) for kernel in kernels] == [(victim["id"], "running")]
+    result = cluster.converge(kept)
+    assert [entry["error"] for entry in result["sessions"]] == [None]
+    assert cluster.states() == {name: "running"}
 
 
 def test_files_whose_containers_a_killed_run_had_removed_are_named_until_a_run_removes_them(cluster):

@@ -131,6 +131,8 @@ def test_labels_say_whose_it_is():
         "muster.public-key": "ssh-ed25519 AAAA muster-train",
         "muster.gpus": "[]",
         "muster.apps": "[]",
+        # Said of each container, or it would have its image's.
+        "muster.disk": "",
     }
 
 

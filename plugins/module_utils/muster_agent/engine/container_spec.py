@@ -126,6 +126,7 @@ def container_body(
         "Env": [f"{name}={value}" for name, value in environment.items()],
         "ExposedPorts": ports,
         "Labels": {
+            **names.NO_LABELS,
             **labels(manifest.cluster, session.id, session.generation),
             names.LABEL_SESSION_NAME: session.name,
             names.LABEL_KERNEL: kernel.id,

@@ -95,7 +95,7 @@ def _read_facts(engine: EngineApi, cluster: str, image_id: str, home: str, paths
         "Image": image_id,
         "Entrypoint": ["never-started"],
         # With the cluster's label and no session's, so that the next run removes one that a crash left.
-        "Labels": {names.LABEL_CLUSTER: cluster},
+        "Labels": {**names.NO_LABELS, names.LABEL_CLUSTER: cluster},
         "HostConfig": {"NetworkMode": "none"},
     }
     container_id = engine.create_container(body)

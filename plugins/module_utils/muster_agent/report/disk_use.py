@@ -47,7 +47,7 @@ def disk_use(paths: ClusterPaths, container: dict[str, Any]) -> int | None:
     None without a limit, and before the first count. Begin the next count if it is due. What the engine limits itself
     is not counted.
     """
-    if names.LABEL_DISK not in container["Config"]["Labels"]:
+    if not container["Config"]["Labels"].get(names.LABEL_DISK):
         return None
     places = written_places(container)
     if not places:
