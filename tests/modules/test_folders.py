@@ -1,5 +1,6 @@
 """Folders with an owner on an agent: who can put something in their place, what they hold, how they go."""
 
+import errno
 import json
 import os
 import stat
@@ -135,6 +136,24 @@ def test_a_quota_holds_or_is_said_not_to(module, tmp_path):
     else:
         assert found["quota"].startswith("not enforced here: ")
         big.write_bytes(b"x" * (2 << 20))
+
+
+def test_a_folder_whose_making_was_cut_short_gets_its_quota_with_the_next_launch(tmp_path, monkeypatch):
+    """Whether or not this machine's file system has quotas: what would set one fails at first."""
+    limits, entry = [], made_folders.parse_entry({**ENTRY, "quota_bytes": 1 << 20})
+
+    def limit(_folder, number, quota_bytes):
+        limits.append((number, quota_bytes))
+        if len(limits) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(folder_quota, "limit", limit)
+    with pytest.raises(mount_folders.FolderError, match="No space left on device"):
+        made_folders.make(str(tmp_path), entry)
+    # Later launches may know an older quota than the folder's.
+    assert [made_folders.make(str(tmp_path), entry) for _ in range(2)] == [False, False]
+    assert limits == [(NUMBER, 1 << 20)] * 2
+    assert (tmp_path / ENTRY["path"]).stat().st_uid == ENTRY["uid"]
 
 
 def test_why_a_quota_is_not_enforced():

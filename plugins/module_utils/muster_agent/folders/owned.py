@@ -28,6 +28,7 @@ _TRASH = f"{AREA}/trash"
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PARENT_MODE = 0o711
 _TRIES = 5
+_NEW_MODE = 0o700
 # New files in the folder belong to its group, so that users of its shares can use them.
 _FOLDER_MODE = 0o2770
 _DEFAULT_ACL = "system.posix_acl_default"
@@ -62,17 +63,17 @@ def place(folders_root: str, path: str) -> str:
 def make(folders_root: str, entry: Entry, *, sets_quota: bool = False) -> bool:
     """Make a folder that is not there, and mend its owner and mode; return whether it was not there.
 
-    Its quota is set when it is made, or with `sets_quota` in any case. Raises FolderError.
+    Its quota is set before it is its owner's, or with `sets_quota` in any case. Raises FolderError.
     """
     parent, _, name = entry.path.rpartition("/")
     try:
         with _opened(folders_root, parent, makes=True) as above:
-            is_new = _make_directory(name, 0o700, above)
+            is_new = _make_directory(name, _NEW_MODE, above)
             folder = os.open(name, _OPEN_DIRECTORY, dir_fd=above)
             try:
-                _own(folder, entry)
-                if is_new or sets_quota:
+                if sets_quota or _is_unfinished(folder):
                     quota.limit(folder, entry.number, entry.quota_bytes)
+                _own(folder, entry)
             finally:
                 os.close(folder)
     except OSError as error:
@@ -171,6 +172,12 @@ def _moved(name: str, above: int, into: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _is_unfinished(folder: int) -> bool:
+    """Return whether the directory is as it was made: a run that was cut short may have set no quota."""
+    state = os.fstat(folder)
+    return (state.st_uid, state.st_mode & 0o7777) == (os.geteuid(), _NEW_MODE)
 
 
 def _own(folder: int, entry: Entry) -> None:
