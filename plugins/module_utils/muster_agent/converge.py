@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _MOST_THREADS = 64
 _LEAST_PATIENCE_S = 60
+# An image's maker can have the engine or a kernel's first programs say more than an answer may hold.
+_MOST_OF_AN_ERROR = 4_000
 _OUTCOMES = {LAUNCH: "started", RELEASE: "released", KEEP: "kept", STOP: "stopped"}
 
 
@@ -397,7 +399,7 @@ def _line_of(failure: BaseException) -> str:
         words = str(failure)
     else:
         words = f"a mistake of Muster's on this agent: {type(failure).__name__}: {failure}"
-    return " ".join(words.split())
+    return " ".join(words.split())[:_MOST_OF_AN_ERROR]
 
 
 def _outcome_of(session: Session) -> str:

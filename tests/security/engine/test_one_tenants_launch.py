@@ -1,8 +1,12 @@
 """A tenant's mounts and image names are what a host cannot make: their session fails, the others of the visit run."""
 
+import subprocess
+
 import pytest
 
-from tests.modules.cluster_on_host import session
+from muster.contract.manifest import Manifest
+from muster.contract.outcome import outcomes_from_agent
+from tests.modules.cluster_on_host import IMAGE, key_files, session
 
 
 def mount(folder: str) -> dict[str, object]:
@@ -53,3 +57,39 @@ def test_a_mount_lies_over_nothing_that_makes_a_kernel_however_it_is_written(clu
     outcomes = {entry["id"]: entry["outcome"] for entry in cluster.converge(*evil, healthy)["sessions"]}
     assert outcomes.pop(healthy["id"]) == "released"
     assert set(outcomes.values()) == {"failed"}
+
+
+LOUD = """#!/bin/busybox sh
+/bin/busybox head -c 300000 /dev/zero | /bin/busybox tr '\\0' x >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def loud_image(tmp_path):
+    """Return an image that says very much before its kernel's sshd is started.
+
+    On a host with shared GPUs, the canary comes from the host and is run by the image's loader. Here the image has it.
+    """
+    for path, text in (("lib64/ld-linux-x86-64.so.2", ""), ("lib/ld-linux-aarch64.so.1", ""), ("canary", LOUD)):
+        file = tmp_path / "image" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        file.chmod(0o755)
+    lines = [f"FROM {IMAGE}", "COPY lib64 /lib64", "COPY lib /lib", "COPY canary /opt/muster/fgpu/bin/canary"]
+    (tmp_path / "image/Dockerfile").write_text("\n".join(lines), encoding="utf-8")
+    name = f"{IMAGE}-loud"
+    subprocess.run(["docker", "build", "--quiet", "--tag", name, str(tmp_path / "image")], check=True)
+    yield name
+    subprocess.run(["docker", "rmi", "--force", name], check=True)
+
+
+def test_a_launch_that_fails_with_very_many_words_costs_its_host_no_answer(cluster, loud_image):
+    healthy = session()
+    share = {"content": "", "mode": "0444"}
+    evil = session(image=loud_image, files={**key_files(("main1",)), "fgpu": share})
+    result = cluster.converge(evil, healthy)
+    manifest = Manifest.model_validate(cluster.manifest(evil, healthy))
+    outcomes = outcomes_from_agent(result, manifest)
+    assert (outcomes[evil["id"]].outcome, outcomes[healthy["id"]].outcome) == ("failed", "released")
+    assert "ended at once with exit code 125: xxx" in outcomes[evil["id"]].error
