@@ -54,6 +54,18 @@ def test_the_command_gets_it_or_what_it_started(command):
         assert process.stdout.readline() == "got it\n"
 
 
+def test_a_command_gets_it_that_is_called_as_our_first_program_is(tmp_path):
+    """As many images' entrypoints are. A script's name comes behind its shell's, as in the case of ours."""
+    script = tmp_path / "bin/entrypoint"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\ntrap 'echo got it' USR1\necho ready\nwhile :; do sleep 0.1; done\n", encoding="utf-8")
+    script.chmod(0o755)
+    with container([str(script)]) as process:
+        assert process.stdout.readline() == "ready\n"
+        assert end_signals._send(process.pid, signal.SIGUSR1) == 1
+        assert process.stdout.readline() == "got it\n"
+
+
 def test_what_does_not_handle_it_lives_on_without_it():
     with container(below_a_shell()) as process:
         assert process.stdout.readline() == "ready\n"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..differences import ABSENT
 from ..manifest import KEEP
-from ..names import ClusterPaths
+from ..names import RUNTIME_PATH, ClusterPaths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ SIGNALS = "signals"
 _FILE = "signals"
 _RECORD = re.compile(r"(\d{1,9}) +(\d{1,9})\n", re.ASCII)
 _PROC = Path("/proc")
-_ENTRYPOINT = b"/bin/entrypoint"
+_ENTRYPOINT = f"{RUNTIME_PATH}/bin/entrypoint".encode()
 # Fields of /proc/PID/stat, counted behind the name.
 _PARENT, _START = 1, 19
 # Hexadecimal masks of /proc/PID/status: what a program has a handler for, and what it may be waiting for.
@@ -160,7 +160,7 @@ def _send_to(process: _Process, number: int) -> bool:
 def _is_ours(pid: int) -> bool:
     """Return whether it is our entrypoint, which stays before a command whose output goes to files."""
     words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-    return any(word.endswith(_ENTRYPOINT) for word in words[1:3])
+    return _ENTRYPOINT in words[1:3]
 
 
 def _handles(pid: int, number: int) -> bool:
