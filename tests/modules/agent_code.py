@@ -64,6 +64,7 @@ from ansible.module_utils.muster_agent.launch import (
     key_directory,
     last_words,
     listening_port,
+    peer_names,
     tmpfs,
 )
 from ansible.module_utils.muster_agent.report import app_health, disk_use, host_report, kernel_usage, numa
@@ -122,6 +123,7 @@ __all__ = [
     "nvml",
     "nvml_use",
     "overlay_networks",
+    "peer_names",
     "plain_folders",
     "plan_differences",
     "removal",

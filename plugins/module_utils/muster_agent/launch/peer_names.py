@@ -37,7 +37,6 @@ def await_names(pid: int, names: Collection[str], patience_s: float) -> set[str]
     """Wait until the engine's resolver knows the names in the network of a process; return those it does not know."""
     missing = set(names)
     with suppress(OSError), socket_in(pid, socket.AF_INET, socket.SOCK_DGRAM) as resolver:
-        resolver.settimeout(_ANSWER_S)
         resolver.connect(_RESOLVER)
         give_up_at = time.monotonic() + patience_s
         while True:
@@ -49,13 +48,18 @@ def await_names(pid: int, names: Collection[str], patience_s: float) -> set[str]
 
 
 def _is_known(resolver: socket.socket, name: str) -> bool:
-    """Return whether the answer to a query of RFC 1035 has an address of the name."""
+    """Return whether the answer to a query of RFC 1035 has an address of the name.
+
+    A program in that network may send any number of others in the resolver's name.
+    """
     number = int.from_bytes(os.urandom(2), "big")
     label = name.encode("ascii")
     question = struct.pack("B", len(label)) + label + b"\0" + struct.pack(">HH", _A, _IN)
     try:
         resolver.send(_HEADER.pack(number, _RECURSION_DESIRED, 1, 0, 0, 0) + question)
-        while True:
+        give_up_at = time.monotonic() + _ANSWER_S
+        while (left_s := give_up_at - time.monotonic()) > 0:
+            resolver.settimeout(left_s)
             answer = resolver.recv(4096)
             if len(answer) < _HEADER.size:
                 return False
@@ -63,4 +67,5 @@ def _is_known(resolver: socket.socket, name: str) -> bool:
             if answered == number:
                 return flags & 0xF == 0 and answers > 0
     except OSError:  # no answer in time, or no resolver yet
-        return False
+        pass
+    return False
