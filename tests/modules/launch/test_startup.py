@@ -179,3 +179,21 @@ exit 7
 def test_a_command_with_a_file_keeps_its_exit_code_where_a_signal_meets_its_end(cluster):
     entry = with_files(("sh", "-c", ENDING_WITH_A_SIGNAL), output=f"{HOME}/all")
     assert ran(cluster, entry) == (7, "")
+
+
+# Nobody reads what is written to the file of the standard error before the command has ended.
+SLOW_FILE = """
+mkfifo ~/error
+(exec 3<>~/error; sleep 2; cat <&3 >/dev/null) &
+until [ -e /proc/$!/fd/3 ]; do sleep 0.05; done
+"""
+# More than the file's pipe holds, and less than it and the pipe to the copying program hold together.
+MUCH_ON_STANDARD_ERROR = "head -c 100000 /dev/zero | tr '\\0' x >&2; echo end >&2"
+
+
+def test_a_kernel_ends_once_all_of_its_commands_output_is_copied(cluster):
+    entry = with_files(
+        ("sh", "-c", MUCH_ON_STANDARD_ERROR), bootstrap=SLOW_FILE, output=f"{HOME}/all", error=f"{HOME}/error"
+    )
+    code, log = ran(cluster, entry)
+    assert (code, log[-5:]) == (0, "xend\n")
