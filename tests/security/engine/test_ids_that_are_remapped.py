@@ -160,6 +160,17 @@ def test_a_shared_gpus_files_and_the_apps_logs_are_the_users_to_write(there):
     there(action)
 
 
+def test_the_end_of_an_app_is_read_as_its_user(there):
+    def action(cluster):
+        gang = session(apps=[{"name": "app", "port": 8888, "health": None, "starts": True}])
+        launched(cluster, gang)
+        cluster.run_in(gang, "main1", "sh", "-c", "cd /run/muster-apps; echo I am broken >app.log; echo 3 >app.exit")
+        (kernel,) = cluster.report()["kernels"]
+        assert kernel["apps"] == {"app": {"healthy": False, "exit_code": 3, "problem": "I am broken"}}
+
+    there(action)
+
+
 def test_the_report_has_the_engines_ids(there):
     def action(cluster):
         assert cluster.report()["docker"]["remapped_ids"] == {"uids": COUNT, "gids": COUNT, "mounts": True}

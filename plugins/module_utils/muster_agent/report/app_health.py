@@ -12,9 +12,13 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import names
+from ..engine.id_mapping import UnmappedIdError
+
+if TYPE_CHECKING:
+    from ..engine.id_mapping import IdMapping
 
 PATIENCE_S = 4
 _ANSWER_S = 1.5
@@ -29,7 +33,10 @@ _EXIT_CODE = re.compile(r"[0-9]{1,3}")
 
 
 class Probe(NamedTuple):
-    """A running container's apps, each with name, port, health (a path, or None) and starts (whether we start it)."""
+    """A running container's apps, each with name, port, health (a path, or None) and starts (whether we start it).
+
+    `uid` and `gid` are those of its user in the container.
+    """
 
     pid: int
     uid: int
@@ -46,8 +53,10 @@ def probe_of(container: dict[str, Any]) -> Probe | None:
     return Probe(container["State"]["Pid"], int(uid), int(gid), apps)
 
 
-def probe_all(kernels: list[dict[str, Any]], patience_s: float = PATIENCE_S) -> None:
+def probe_all(kernels: list[dict[str, Any]], mapping: IdMapping | None = None, patience_s: float = PATIENCE_S) -> None:
     """Replace the kernels' probes by their results: name -> healthy, exit_code and problem.
+
+    `mapping` is the engine's, where that remaps ids.
 
     `exit_code` is None of an app that runs or is not ours to start; `problem` is one line, empty if all is well.
 
@@ -55,13 +64,25 @@ def probe_all(kernels: list[dict[str, Any]], patience_s: float = PATIENCE_S) -> 
     a container that cannot be probed in time are left out.
     """
     give_up_at = time.monotonic() + patience_s
-    begun = [kernel["apps"] and _begin(kernel["apps"]) for kernel in kernels]
+    begun = [kernel["apps"] and _begin(_with_host_ids(kernel["apps"], mapping)) for kernel in kernels]
     for kernel, child_and_pipe in zip(kernels, begun):
         kernel["apps"] = _result(*child_and_pipe, give_up_at) if child_and_pipe else {}
 
 
-def _begin(probe: Probe) -> tuple[int, int]:
+def _with_host_ids(probe: Probe, mapping: IdMapping | None) -> Probe | None:
+    """Return the probe with its user's ids on this host; None where the engine's mapping is not known."""
+    if mapping is None:
+        return probe
+    try:
+        return probe._replace(uid=mapping.host_uid(probe.uid), gid=mapping.host_gid(probe.gid))
+    except UnmappedIdError:
+        return None
+
+
+def _begin(probe: Probe | None) -> tuple[int, int] | None:
     """Start a child that probes; return its process id, and the pipe for its result."""
+    if probe is None:
+        return None
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -78,7 +78,7 @@ def gather_report(
             warn(f"the engine does not describe {name}, which is reported by the engine's list: {_AT_WORK}")
     disk_use.forget_others(names.ClusterPaths(cluster), {entry["Id"] for entry in entries})
     # With the pool's threads gone, this process may fork.
-    app_health.probe_all(kernels)
+    app_health.probe_all(kernels, id_mapping(info))
     swarm = overlay_networks.swarm_of(info)
     answers = reading.result(warn)
     processes = processes_by_container(answers, [kernel["container_id"] for kernel in kernels])
