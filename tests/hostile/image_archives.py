@@ -41,6 +41,7 @@ class SmallImage:
     text: bytes = b"hello"
     tags: tuple[str, ...] = ("lab/train:2",)
     command: tuple[str, ...] = ("true",)
+    variables: tuple[str, ...] = ()
     layer: bytes = field(init=False)
     config: bytes = field(init=False)
 
@@ -50,7 +51,7 @@ class SmallImage:
             {
                 "architecture": "amd64",
                 "os": "linux",
-                "config": {"Cmd": list(self.command)},
+                "config": {"Cmd": list(self.command), "Env": list(self.variables)},
                 "history": [{"created_by": "test"}],
                 "rootfs": {"type": "layers", "diff_ids": [digest(self.layer)]},
             }

@@ -78,7 +78,12 @@ class Images:
             if error.status != 404:
                 raise
             raise LaunchError(f"image {reference} is not on this agent", permanent=False) from error
-        return Image(found["Id"], found["Config"].get("Env") or [], found.get("Size") or 0)
+        environment = found["Config"].get("Env") or []
+        # The engine takes these, and its runtime refuses them, or hangs for ever where it has much to say of one.
+        if any("\0" in entry for entry in environment):
+            message = f"image {reference} has an environment variable with a NUL byte, and no program can have one"
+            raise LaunchError(message, permanent=True)
+        return Image(found["Id"], environment, found.get("Size") or 0)
 
 
 def check_launch(manifest: Manifest, launch: Launch, images: Images) -> list[tuple[Kernel, dict[str, str]]]:
