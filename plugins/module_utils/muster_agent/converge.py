@@ -118,9 +118,11 @@ def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) 
         except LaunchError as error:
             failures[release.session.id] = error
             retract_release(differences, release)
-    words = [entry for stop in plan.stops for entry in last_words.spooled_words(manifest.cluster, stop.session)]
+    answer = last_words.Answer(manifest.cluster)
+    for stop in plan.stops:
+        answer.takes(stop.session)
     foreseen = [_session_result(session, failures.get(session.id)) for session in manifest.sessions]
-    return Outcome(foreseen, words, differences, [])
+    return Outcome(foreseen, answer.words, differences, [])
 
 
 def observe(engine: EngineApi, manifest: Manifest) -> Observed:
@@ -268,14 +270,15 @@ class _Run:
         return True
 
     def _last_words(self, failures: dict[str, BaseException | None]) -> list[dict[str, Any]]:
-        """Return what is spooled. Where it cannot be read, the stop fails, so that it stays for another try."""
-        words = []
+        """Return what is spooled. Where it cannot be read or sent, the stop fails, so that it stays for another try."""
+        answer = last_words.Answer(self._cluster)
         for stop in self._plan.stops:
             try:
-                words += last_words.spooled_words(self._cluster, stop.session)
+                if not answer.takes(stop.session):
+                    failures[stop.session.id] = OSError(f"last words of {stop.session.name} come with a later answer")
             except (OSError, ValueError) as error:
                 failures[stop.session.id] = OSError(f"last words of {stop.session.name} cannot be read: {error}")
-        return words
+        return answer.words
 
     def _bring_up(self, pool: ThreadPoolExecutor, ids: HostIds) -> dict[str, BaseException | None]:
         """Make overlays, launch, release and repair; return by session why it failed, or None."""

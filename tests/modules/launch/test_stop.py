@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from tests.modules.agent_code import engine_api
+from tests.modules.agent_code import engine_api, last_words
 from tests.modules.cluster_on_host import desired, log_of, log_with, session
 from tests.waiting import eventually
 
@@ -45,6 +45,40 @@ def test_the_end_of_a_long_log_is_kept(cluster):
     log = log_of(words)
     assert len(log) == 5000
     assert log.endswith("\n99999\n100000\n")
+
+
+PACKS_BADLY = ["sh", "-c", "head -c 60000 /dev/urandom | base64"]
+MOST_BYTES = 120_000  # one such log, packed and in base64, and no second
+
+
+def test_logs_that_are_too_much_for_one_answer_come_with_the_next(cluster, monkeypatch):
+    """Otherwise it is refused each time, and none of these sessions ever ends."""
+    monkeypatch.setattr(last_words, "MOST_BYTES_OF_AN_ANSWER", MOST_BYTES)
+    gangs = [session(command=PACKS_BADLY), session(command=PACKS_BADLY), session()]
+    cluster.converge(*gangs)
+    eventually(lambda: sorted(cluster.states().values()), lambda states: states == ["exited", "exited", "running"])
+    stopping = [desired(gang, "stop") for gang in gangs]
+    first = cluster.converge(*stopping, log_max_bytes=100_000)
+    assert [entry["outcome"] for entry in first["sessions"]] == ["stopped", "failed", "stopped"]
+    assert first["sessions"][1]["error"] == "on this agent: last words of try come with a later answer"
+    assert [leftover["name"] for leftover in first["report"]["leftovers"]] == [f"session {gangs[1]['id']}"]
+    assert cluster.containers() == {}
+    # What the control node has got is in its manifest no more.
+    second = cluster.converge(stopping[1], log_max_bytes=100_000)
+    assert [entry["outcome"] for entry in second["sessions"]] == ["stopped"]
+    answers = [(words["session_id"], words["log_truncated"]) for words in first["last_words"] + second["last_words"]]
+    assert answers == [(gangs[0]["id"], False), (gangs[2]["id"], False), (gangs[1]["id"], False)]
+
+
+def test_a_session_ends_with_as_many_logs_as_one_answer_takes(cluster, monkeypatch):
+    monkeypatch.setattr(last_words, "MOST_BYTES_OF_AN_ANSWER", MOST_BYTES)
+    gang = session(["main1", "sub1"], command=PACKS_BADLY)
+    cluster.converge(gang)
+    eventually(lambda: set(cluster.states().values()), lambda states: states == {"exited"})
+    result = cluster.converge(desired(gang, "stop"), log_max_bytes=100_000)
+    assert [entry["outcome"] for entry in result["sessions"]] == ["stopped"]
+    found = [(words["name"], words["exit_code"], words["log_truncated"]) for words in result["last_words"]]
+    assert found == [("main1", 0, False), ("sub1", 0, True)]
 
 
 def test_a_kernel_that_ignores_sigterm_is_killed_after_the_grace(cluster, monkeypatch):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ..manifest import Manifest, Session
     from ..names import SeenContainer
 
+# The control node takes no answer of more than 256 MiB. There are as many logs as kernels, and some pack badly.
+MOST_BYTES_OF_AN_ANSWER = 128 << 20
 _GONE, _BEING_REMOVED = 404, 409
 _ENDED = {"exited", "dead"}
 
@@ -86,7 +88,7 @@ def _keep(cluster: str, seen: SeenContainer, words: dict[str, Any]) -> None:
         try:
             _write(in_memory, words)
         except OSError:
-            _write(in_memory, {**words, "log_gz_b64": _packed(b""), "log_truncated": True})
+            _write(in_memory, {**words, **_NO_LOG})
 
 
 def _write(path: Path, words: dict[str, Any]) -> None:
@@ -106,6 +108,9 @@ def _packed(log: bytes) -> str:
     return b64encode(gzip.compress(log, mtime=0)).decode("ascii")
 
 
+_NO_LOG = {"log_gz_b64": _packed(b""), "log_truncated": True}
+
+
 def tail_of(pieces: Iterable[bytes], max_bytes: int) -> tuple[bytes, bool]:
     """Return the last bytes of a stream, and whether there were more."""
     tail, truncated = bytearray(), False
@@ -117,15 +122,48 @@ def tail_of(pieces: Iterable[bytes], max_bytes: int) -> tuple[bytes, bool]:
     return bytes(tail), truncated
 
 
-def spooled_words(cluster: str, session: Session) -> list[dict[str, Any]]:
+class Answer:
+    """The last words of one answer, which holds those of one session at least."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._left = MOST_BYTES_OF_AN_ANSWER
+        self.words: list[dict[str, Any]] = []
+
+    def takes(self, session: Session) -> bool:
+        """Add a session's last words. Return False if they do not fit in beside those of others: another answer will.
+
+        Raises OSError and ValueError if they cannot be read.
+        """
+        files = _spooled_files(self._cluster, session)
+        size = sum(file.stat().st_size for file in files)
+        if self.words and size > self._left:
+            return False
+        self.words += spooled_words(self._cluster, session, self._left)
+        self._left = max(0, self._left - size)
+        return True
+
+
+def spooled_words(cluster: str, session: Session, most_bytes: int) -> list[dict[str, Any]]:
     """Return the last words on this host of the session's kernels, in the order of their names.
 
-    The control node refuses those of others: an earlier launch had them here.
+    The control node refuses those of others: an earlier launch had them here. Logs beyond so many bytes are left out.
     """
-    found = {path.name: path for spool in ClusterPaths(cluster).spools for path in (spool / session.id).glob("*.json")}
-    words = [json.loads(found[name].read_text("utf-8")) for name in sorted(found)]
     named = {kernel.id for kernel in session.kernels}
-    return [entry for entry in words if entry["kernel_id"] in named]
+    words = []
+    for file in _spooled_files(cluster, session):
+        entry = json.loads(file.read_text("utf-8"))
+        most_bytes -= file.stat().st_size
+        if most_bytes < 0:
+            entry = {**entry, **_NO_LOG}
+        if entry["kernel_id"] in named:
+            words.append(entry)
+    return words
+
+
+def _spooled_files(cluster: str, session: Session) -> list[Path]:
+    found = {path.name: path for spool in ClusterPaths(cluster).spools for path in (spool / session.id).glob("*.json")}
+    return [found[name] for name in sorted(found)]
 
 
 def spooled_sessions(cluster: str) -> set[str]:
