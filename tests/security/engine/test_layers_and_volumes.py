@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.modules.agent_code import layer_limit
-from tests.modules.cluster_on_host import IMAGE, session
+from tests.modules.cluster_on_host import IMAGE, desired, session
 
 MIB = 1 << 20
 LIMITED = {
@@ -42,7 +42,8 @@ def counted(cluster):
     cluster.report()
     (lock,) = cluster.paths.disk_counts.glob("*.lock")
     wait_for_count(lock)
-    return cluster.report()["kernels"][0]["disk_bytes"]
+    (disk_bytes,) = filter(None, [kernel["disk_bytes"] for kernel in cluster.report()["kernels"]])
+    return disk_bytes
 
 
 def wait_for_count(lock):
@@ -55,6 +56,18 @@ def test_a_kernels_files_are_counted_in_its_layer_and_its_images_volumes(cluster
     cluster.converge(filling)
     cluster.run_in(filling, "main1", "sh", "-c", FILL)
     assert WRITTEN <= counted(cluster) < WRITTEN + 2 * MIB
+
+
+REMOVED = "exec 3>/tmp/gone 4>/tmp/gone; rm /tmp/gone; seq 1 1000000 >&3; echo >/tmp/ready; sleep 1000"
+
+
+def test_a_file_that_a_kernel_has_removed_and_still_has_open_is_counted_once(cluster):
+    filling = session(resources=LIMITED, command=["sh", "-c", REMOVED])
+    cluster.converge(filling)
+    cluster.run_in(filling, "main1", "sh", "-c", "until [ -e /tmp/ready ]; do sleep 0.1; done; rm /tmp/ready")
+    # Those in memory, of other kernels and of the host's programs are none of its disk.
+    cluster.converge(desired(filling, "keep"), session(command=["sh", "-c", REMOVED]))
+    assert WRITTEN // 2 <= counted(cluster) < WRITTEN // 2 + 2 * MIB
 
 
 def test_an_engine_that_refuses_to_limit_a_layer_launches_the_kernel_all_the_same(cluster, monkeypatch):

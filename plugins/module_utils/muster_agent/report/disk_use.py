@@ -27,16 +27,30 @@ _LEAST_REST_S = 10
 _LONGEST_COUNT_S = 3600
 # du follows no links, and gets along with files that vanish and with folders in folders, however deep.
 _COUNT = f"""
-file=$1
-shift
+file=$1 removed=$2 pid=$3
+shift 3
 ionice --class 3 true 2>/dev/null && idle='ionice --class 3'
 {{
   $idle nice -n 19 timeout {_LONGEST_COUNT_S} \\
     du --summarize --total --one-file-system --block-size=1 -- "$@" >"$file.new"
+  $idle nice -n 19 timeout {_LONGEST_COUNT_S} sh -c "$removed" sh "$pid" >>"$file.new"
   mv "$file.new" "$file"
 }} &
 """
+# A file that was removed takes its room as long as a program has it open or mapped. It is in the layer if it is of the
+# same file system as the root; of others only the links are read, since a file server may not answer.
+_REMOVED = r"""
+space=$(readlink "/proc/$1/ns/pid") && device=$(stat --dereference --format=%d "/proc/$1/root") || exit
+for process in /proc/[0-9]*; do
+  [ "$(readlink "$process/ns/pid")" != "$space" ] ||
+    find "$process/fd" "$process/map_files" -lname '* (deleted)' \
+      -exec stat --dereference --format='%d %h %f %i %b %B' '{}' +
+done 2>/dev/null | awk -v "device=$device" '
+  $1 == device && $2 == 0 && $3 ~ /^8...$/ && !counted[$4]++ { sum += $5 * $6 }
+  END { printf "%.0f\tremoved\n", sum }'
+"""
 _TOTAL = re.compile(r"^(\d+)\ttotal$", re.MULTILINE)
+_TOTAL_REMOVED = re.compile(r"^(\d+)\tremoved$", re.MULTILINE)
 _ROOT = re.compile(r"^(?:\S+ ){4}/ .* - overlay \S+ (\S+)$", re.MULTILINE)
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
@@ -55,11 +69,13 @@ def disk_use(paths: ClusterPaths, container: dict[str, Any]) -> int | None:
     answer = paths.disk_counts / container["Id"]
     try:
         paths.disk_counts.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _begin_count(answer, places)
-        found = _TOTAL.search(answer.read_text("utf-8", "replace"))
+        # What the engine limits, it limits with what was removed.
+        _begin_count(answer, places, 0 if _is_limited(container) else container["State"]["Pid"])
+        counts = answer.read_text("utf-8", "replace")
     except OSError:  # not counted yet, or memory has no room
         return None
-    return int(found.group(1)) if found else None
+    found, removed = _TOTAL.search(counts), _TOTAL_REMOVED.search(counts)
+    return int(found.group(1)) + (int(removed.group(1)) if removed else 0) if found else None
 
 
 def forget_others(paths: ClusterPaths, container_ids: Collection[str]) -> None:
@@ -103,8 +119,11 @@ def _mounted_layer(container: dict[str, Any]) -> str:
         return ""
 
 
-def _begin_count(answer: Path, places: list[str]) -> None:
-    """Begin a count unless one is under way, or ended only now: it holds the lock until it ends."""
+def _begin_count(answer: Path, places: list[str], pid: int) -> None:
+    """Begin a count unless one is under way, or ended only now: it holds the lock until it ends.
+
+    Removed files are counted that programs in the container of process `pid` have open; of none if that is 0.
+    """
     lock = os.open(f"{answer}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,7 +133,7 @@ def _begin_count(answer: Path, places: list[str]) -> None:
         os.utime(lock)
         null = subprocess.DEVNULL
         subprocess.run(
-            ["sh", "-c", _COUNT, "sh", str(answer), *places],
+            ["sh", "-c", _COUNT, "sh", str(answer), _REMOVED, str(pid), *places],
             check=False,
             stdin=null,
             stdout=null,
