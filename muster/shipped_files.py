@@ -14,8 +14,13 @@ def ansible_root() -> Path:
 
 def scheduler_plugin(name: str, site: Path) -> Path | None:
     """Return the file of a queue order or placement policy, the site's own before ours; None where there is none."""
-    paths = (directory / f"{name}.py" for directory in _scheduler_plugins(site))
-    return next((path for path in paths if path.is_file()), None)
+    return next((path for path in _places(name, site) if path.is_file()), None)
+
+
+@cache
+def _places(name: str, site: Path) -> tuple[Path, ...]:
+    """Return where a plugin may be: each decision looks there, and to put paths together takes longer than that."""
+    return tuple(directory / f"{name}.py" for directory in _scheduler_plugins(site))
 
 
 def scheduler_plugin_names(site: Path) -> list[str]:

@@ -40,10 +40,11 @@ ionice --class 3 true 2>/dev/null && idle='ionice --class 3'
 # A file that was removed takes its room as long as a program has it open or mapped. It is in the layer if it is of the
 # same file system as the root; of others only the links are read, since a file server may not answer.
 _REMOVED = r"""
-space=$(readlink "/proc/$1/ns/pid") && device=$(stat --dereference --format=%d "/proc/$1/root") || exit
-for process in /proc/[0-9]*; do
-  [ "$(readlink "$process/ns/pid")" != "$space" ] ||
-    find "$process/fd" "$process/map_files" -lname '* (deleted)' \
+space=$(stat --dereference --format=%i "/proc/$1/ns/pid") || exit
+device=$(stat --dereference --format=%d "/proc/$1/root") || exit
+stat --dereference --format='%i %n' /proc/[0-9]*/ns/pid | while read -r inode file; do
+  [ "$inode" != "$space" ] ||
+    find "${file%/ns/pid}/fd" "${file%/ns/pid}/map_files" -lname '* (deleted)' \
       -exec stat --dereference --format='%d %h %f %i %b %B' '{}' +
 done 2>/dev/null | awk -v "device=$device" '
   $1 == device && $2 == 0 && $3 ~ /^8...$/ && !counted[$4]++ { sum += $5 * $6 }
