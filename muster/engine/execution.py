@@ -67,6 +67,8 @@ class ContainerPrograms:
         execution = api.exec_create(self._container.id, list(command), stdin=True, tty=terminal)["Id"]
         stream = api.exec_start(execution, tty=terminal, socket=True)
         connection = cast("socket.socket", getattr(stream, "_sock", stream))
+        # The SDK's patience is for answers: a program may say nothing for days, or read nothing.
+        connection.settimeout(None)
         try:
             yield _EngineExecution(self._container, execution, connection)
         finally:

@@ -13,10 +13,17 @@ if TYPE_CHECKING:
     from email.message import Message
 
 
+_UPGRADED = (
+    b"HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\n"
+    b"Connection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+)
+
+
 class OddEngine(ThreadingMixIn, UnixStreamServer):
     """An engine that answers with `status`, `headers` and `body`, but for its version; `requests` notes what it gets.
 
-    `answers` has, by method, another status and body, `bodies` another body by the end of a path.
+    `answers` has, by method, another status and body, `bodies` another body by the end of a path. `spoken` has, by
+    the end of a path, what a program says that starts there, in one piece with the answer's head.
     """
 
     daemon_threads = True
@@ -28,6 +35,7 @@ class OddEngine(ThreadingMixIn, UnixStreamServer):
         self.requests: list[tuple[str, Message]] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.bodies: dict[str, bytes] = {}
+        self.spoken: dict[str, bytes] = {}
         super().__init__(str(path), _Handler)
 
     def handle_error(self, *_: object) -> None:
@@ -62,6 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             server.requests.append((self.path, self.headers))
         self.close_connection = True
+        if (said := next((found for end, found in server.spoken.items() if self.path.endswith(end)), None)) is not None:
+            self.wfile.write(_UPGRADED + said)
+            return
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")

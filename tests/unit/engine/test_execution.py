@@ -1,0 +1,40 @@
+"""Programs in kernels, as an engine starts them: they may say nothing for long."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from muster.engine import agent_engine
+from muster.engine.agent_engine import container_of
+from muster.engine.execution import ContainerPrograms, Execution
+from muster.engine.tunnel import EngineTunnel
+from tests.hostile.odd_engine import OddEngine, odd_engine
+from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session
+
+AGENT = make_agent("a1", inventory={"connection": "local"})
+KERNEL = replace(make_session(1).kernels[0], container_id="c1")
+START = "/exec/e1/start"
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch) -> Iterator[OddEngine]:
+    with odd_engine(tmp_path) as server:
+        monkeypatch.setattr(agent_engine, "_LOCAL_ENGINE", EngineTunnel(f"unix://{server.path}", str))
+        server.bodies = {"/containers/c1/json": b'{"Id": "c1"}', "/exec": b'{"Id": "e1"}'}
+        server.spoken = {START: b""}
+        yield server
+
+
+@contextmanager
+def started() -> Iterator[Execution]:
+    with container_of(AGENT, KERNEL) as container, ContainerPrograms(container).start(["any"]) as program:
+        yield program
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_program_may_be_silent_for_any_time():
+    with started() as program:
+        assert program.connection.gettimeout() is None
