@@ -1,12 +1,15 @@
 """A program that runs in a kernel's container: its input and output, its terminal, its exit code."""
 
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
     from docker.models.containers import Container
+
+_PIECE_BYTES = 1 << 16
 
 
 class Execution(Protocol):
@@ -66,10 +69,68 @@ class ContainerPrograms:
         api = self._container.client.api
         execution = api.exec_create(self._container.id, list(command), stdin=True, tty=terminal)["Id"]
         stream = api.exec_start(execution, tty=terminal, socket=True)
-        connection = cast("socket.socket", getattr(stream, "_sock", stream))
-        # The SDK's patience is for answers: a program may say nothing for days, or read nothing.
-        connection.settimeout(None)
         try:
-            yield _EngineExecution(self._container, execution, connection)
+            with _whole(stream) as connection:
+                yield _EngineExecution(self._container, execution, connection)
         finally:
             stream.close()
+
+
+@contextmanager
+def _whole(stream: Any) -> Iterator[socket.socket]:  # noqa: ANN401 - the SDK's
+    """Yield the connection of an exec that the SDK has started, from the first byte on that the program writes.
+
+    The SDK gives the bare connection, without what its reader of the answer's head has read beyond that: on a busy
+    machine, that is the beginning of the output.
+    """
+    connection = cast("socket.socket", getattr(stream, "_sock", stream))
+    ahead = _read_ahead(stream, connection)
+    # The SDK's patience is for answers: a program may say nothing for days, or read nothing.
+    connection.settimeout(None)
+    if not ahead:
+        try:
+            yield connection
+        finally:
+            # The SDK has it open as well, until it is garbage.
+            _shut(connection)
+        return
+    ours, theirs = socket.socketpair()
+    ways = ((connection, ours, ahead), (ours, connection, b""))
+    threads = [threading.Thread(target=_pass_on, args=way, name="program", daemon=True) for way in ways]
+    with ours, theirs:
+        for thread in threads:
+            thread.start()
+        try:
+            yield theirs
+        finally:
+            for one in (ours, connection):
+                _shut(one)
+            for thread in threads:
+                thread.join()
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _read_ahead(stream: Any, connection: socket.socket) -> bytes:  # noqa: ANN401 - the SDK's
+    """Return what was read of the connection, and is kept by nobody but the reader of its head."""
+    # The SDK leaves it on what it gives, where that takes it.
+    response = getattr(stream, "_response", None)
+    if response is None:
+        return b""
+    reader = response.raw._fp.fp  # noqa: SLF001 - as the SDK gets at the connection
+    # Where nothing is kept, it would read on, and wait for that.
+    connection.setblocking(False)
+    return cast("bytes", reader.peek())
+
+
+def _pass_on(source: socket.socket, target: socket.socket, first: bytes) -> None:
+    """Pass on what comes, after `first`, up to its end."""
+    with suppress(OSError):
+        target.sendall(first)
+        while piece := source.recv(_PIECE_BYTES):
+            target.sendall(piece)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)

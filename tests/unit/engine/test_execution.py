@@ -1,4 +1,4 @@
-"""Programs in kernels, as an engine starts them: they may say nothing for long."""
+"""Programs in kernels, as an engine starts them: their output is whole, and may come late."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +34,16 @@ def started() -> Iterator[Execution]:
         yield program
 
 
-@pytest.mark.usefixtures("engine")
-def test_a_program_may_be_silent_for_any_time():
+@pytest.mark.parametrize("size", [0, 1, 100, 5000, 1 << 20])
+def test_output_that_comes_with_the_answers_head_is_not_lost(engine, size):
+    said = (bytes(range(256)) * (size // 256 + 1))[:size]
+    engine.spoken = {START: said}
+    with started() as program, program.connection.makefile("rb") as output:
+        assert output.read() == said
+
+
+@pytest.mark.parametrize("said", [b"", b"at once"])
+def test_a_program_may_be_silent_for_any_time(engine, said):
+    engine.spoken = {START: said}
     with started() as program:
         assert program.connection.gettimeout() is None
