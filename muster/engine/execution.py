@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 if TYPE_CHECKING:  # the Docker SDK loads slowly
     from docker.models.containers import Container
 
+_OUTPUT = 1
+_HEADER_BYTES = 8
 _PIECE_BYTES = 1 << 16
 
 
@@ -134,3 +136,14 @@ def _pass_on(source: socket.socket, target: socket.socket, first: bytes) -> None
             target.sendall(piece)
     with suppress(OSError):
         target.shutdown(socket.SHUT_WR)
+
+
+def output_pieces(connection: socket.socket) -> Iterator[bytes]:
+    """Yield what a program without a terminal writes to its output, without its errors. Raises OSError."""
+    with connection.makefile("rb") as frames:
+        while len(header := frames.read(_HEADER_BYTES)) == _HEADER_BYTES:
+            left = int.from_bytes(header[4:])
+            while left and (piece := frames.read1(min(left, _PIECE_BYTES))):
+                left -= len(piece)
+                if header[0] == _OUTPUT:
+                    yield piece

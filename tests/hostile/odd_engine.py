@@ -22,8 +22,9 @@ _UPGRADED = (
 class OddEngine(ThreadingMixIn, UnixStreamServer):
     """An engine that answers with `status`, `headers` and `body`, but for its version; `requests` notes what it gets.
 
-    `answers` has, by method, another status and body, `bodies` another body by the end of a path. `spoken` has, by
-    the end of a path, what a program says that starts there, in one piece with the answer's head.
+    `answers` has, by method, another status and body, `bodies` another body by the end of a path. After the head of an
+    answer to a path with one of the `silent` ends it says nothing more; `left` is set once that client has left.
+    `spoken` has, by the end of a path, what a program says that starts there, in one piece with the answer's head.
     """
 
     daemon_threads = True
@@ -35,7 +36,9 @@ class OddEngine(ThreadingMixIn, UnixStreamServer):
         self.requests: list[tuple[str, Message]] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.bodies: dict[str, bytes] = {}
+        self.silent: set[str] = set()
         self.spoken: dict[str, bytes] = {}
+        self.left = threading.Event()
         super().__init__(str(path), _Handler)
 
     def handle_error(self, *_: object) -> None:
@@ -79,7 +82,11 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in server.headers.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
+        if any(self.path.endswith(end) for end in server.silent):
+            # As of a program that runs, and to which nobody says anything.
+            self.rfile.read(int(self.headers.get("Content-Length", "0")) + 1)
+            server.left.set()
+        elif self.command != "HEAD":
             frame = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
             self.wfile.write(frame + b"0\r\n\r\n")
 

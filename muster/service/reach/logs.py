@@ -62,7 +62,8 @@ def opened_log(
     kernel = kernel if app is None else session.main
     with container_of(agent_of(store.agents(), session, kernel), kernel) as container:
         if app is not None:
-            yield app_log(container, runtime_path, app.name, tail=request.tail, follow=request.follow)
+            with app_log(container, runtime_path, app.name, tail=request.tail, follow=request.follow) as pieces:
+                yield pieces
             return
         tail: Literal["all"] | int = "all" if request.tail is None else request.tail
         yield container.logs(stream=True, follow=request.follow, tail=tail, timestamps=request.timestamps)
