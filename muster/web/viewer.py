@@ -89,12 +89,15 @@ class Viewer:
         return self.backend.heartbeat().unworked
 
     def is_signed_in(self) -> bool:
-        """Tell whether the sign-in is still valid, for responses that last long."""
+        """Tell whether the sign-in still gives what it gave, for responses that last long."""
         try:
-            service_of(self.connection).tokens.signed_in(self.connection.cookies[cookie_name(self.connection)])
+            return self.signed_in().gives_what(self.token)
         except NoTokenError:
             return False
-        return True
+
+    def signed_in(self) -> Token:
+        """Return what the sign-in gives now. Raises NoTokenError."""
+        return service_of(self.connection).tokens.signed_in(self.connection.cookies[cookie_name(self.connection)])
 
     def page(self, template: str, *, status: int = 200, terminal: bool = False, **context: object) -> Response:
         """Return the page, or for htmx its block `live` alone. `terminal`: scripts may set styles."""

@@ -53,6 +53,10 @@ class Token:
         """Return the owner whose sessions the token may see; None for everybody's."""
         return None if self.sees_all else self.user
 
+    def gives_what(self, earlier: "Token") -> bool:
+        """Return whether its holder is who they were by the same token earlier, and may do what they might then."""
+        return (self.user, self.scope) == (earlier.user, earlier.scope)
+
     def sees(self, owner: str) -> bool:
         """Return whether the token may see the owner's sessions."""
         return self.owner_filter in {None, owner}

@@ -95,14 +95,16 @@ class Tokens:
         return token
 
     def is_valid(self, token: Token) -> bool:
-        """Return whether a token has been neither revoked nor made anew since, and has not expired.
+        """Return whether a token has been neither revoked nor made anew since, gives the same, and has not expired.
 
         A Unix user is looked up for each request, so this one has just been found.
         """
         if token.is_unix_users:
             return True
         known = {one.name: one for one in self._store.tokens.all()}.get(token.name)
-        return known is not None and known.created_at == token.created_at and not known.is_expired(time.time())
+        if known is None or known.created_at != token.created_at or known.is_expired(time.time()):
+            return False
+        return known.gives_what(token)
 
     def sign_in(self, token: Token, longest_s: float = _SIGN_IN_S) -> tuple[str, float]:
         """Return a secret of the browser's own, so that it need not keep the token, and for how many seconds it holds.

@@ -123,15 +123,19 @@ class ChangeStream:
         return [live.as_owner_sees() for live in changes if live.session.owner in owners]
 
     def _is_shown_for(self, owner: str | None) -> bool:
-        """Return whether a secret still holds that shows this owner's sessions; forget those that do not."""
+        """Return whether a secret still shows this owner's sessions; forget those that do not."""
         credentials = self._shown.get(owner, set())
         while credentials:
             credential = next(iter(credentials))
-            try:
-                self._token_of(credential)
-            except NoTokenError:
-                credentials.discard(credential)
-            else:
+            if self._shows(credential, owner):
                 return True
+            credentials.discard(credential)
         self._shown.pop(owner, None)
         return False
+
+    def _shows(self, credential: Credential, owner: str | None) -> bool:
+        try:
+            # Who was an administrator may be none any more.
+            return self._token_of(credential).owner_filter == owner
+        except NoTokenError:
+            return False

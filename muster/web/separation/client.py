@@ -161,6 +161,11 @@ class _BrokeredBackend(_Methods):
         self.resources = _Methods(line, "resources", token.credential)
         self._requests = _Methods(line, "caller", token.credential)
 
+    def token_is_valid(self) -> bool:
+        """Return whether what was shown gives what it gave. Raises NoTokenError where it gives nothing any more."""
+        now: Token = self._requests.token()
+        return now.gives_what(self.token)
+
     def session_with_shares(self, session: Session) -> SessionView:
         view: SessionView = self._requests.session_with_shares(session.id)
         return view

@@ -163,7 +163,6 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.story,
             LocalBackend.submit,
             LocalBackend.terminate,
-            LocalBackend.token_is_valid,
             LocalBackend.usage_history,
             LocalBackend.why,
         ),

@@ -22,7 +22,7 @@ from muster.web.caller import service_of
 from muster.web.problems import problem
 from muster.web.streams.caps import check_cap
 from muster.web.streams.connection import SERVICE_RESTART, Connection
-from muster.web.viewer import Viewer, cookie_name, websocket_viewer
+from muster.web.viewer import Viewer, websocket_viewer
 
 router = APIRouter()
 MAX_TERMINALS = 200
@@ -153,12 +153,13 @@ class _Connection(Connection):
                 return close
 
     def _close_reason(self, terminal: Terminal) -> _Close | None:
-        """Return how to close where the user has signed out or the session has ended."""
-        connection = self._viewer.connection
+        """Return how to close where the user has signed out, has other rights, or the session has ended."""
         try:
-            service_of(connection).tokens.signed_in(connection.cookies[cookie_name(connection)])
+            token = self._viewer.signed_in()
         except NoTokenError as error:
             return _Close(4401, str(error))
+        if not token.gives_what(self._viewer.token):
+            return _Close(4403, "your rights have changed since; connect again")
         if not self._viewer.backend.still_runs(terminal.session):
             return _Close(4409, "the session does not run any more")
         return None

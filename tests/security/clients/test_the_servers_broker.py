@@ -267,7 +267,8 @@ def test_all_that_the_server_uses_can_be_requested():
     requested = {name.removeprefix("backend.") for name in OPERATIONS}
     elsewhere = {
         "find", "folders.open_file", "folders.remove", "folders.upload", "log", "open_app_tunnel", "open_program",
-        "open_terminal", "session_with_shares", "still_runs", "token", "usage_samples", "user", *faces,
+        "open_terminal", "session_with_shares", "still_runs", "token", "token_is_valid", "usage_samples", "user",
+        *faces,
     }  # fmt: skip
     assert used - requested <= elsewhere
     assert "submit" in used

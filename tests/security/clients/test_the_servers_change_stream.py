@@ -26,6 +26,7 @@ from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 from tests.unit.web.api.test_api import SMALL
 from tests.unit.web.conftest import ServedNode
+from tests.unix_users import ADA, uid_of
 from tests.waiting import PATIENCE_S
 
 SecretOf = Callable[..., str]
@@ -150,6 +151,26 @@ def test_from_the_end_of_a_secret_on_no_change_comes_by_it(changes, submit, serv
     submit("ada", "second")
     submit("bob", "bobs")
     assert changes.names() == ["bobs"]
+
+
+def test_an_administrator_who_is_none_any_more_gets_no_change_by_what_they_showed_before(
+    changes, submit, service, secret_of
+):
+    object.__setattr__(service.settings, "admin_group", ADA)
+    adas = Credential(kind="connection", secret=service.service.unix_callers.admit(uid_of(ADA)))
+    changes.shown(adas)
+    changes.shown(token(secret_of("bob")))
+    submit("eve", "eves")
+    assert changes.names() == ["eves"]
+    object.__setattr__(service.settings, "admin_group", None)
+    submit("eve", "not-theirs-to-see")
+    submit(ADA, "shown-by-nobody-as-a-user")
+    submit("bob", "bobs")
+    assert changes.names() == ["bobs"]
+    assert isinstance(changes.shown(adas), int)
+    submit("eve", "not-theirs-either")
+    submit(ADA, "own")
+    assert changes.names() == ["own"]
 
 
 def test_a_second_secret_that_holds_goes_on(changes, submit, service, secret_of):

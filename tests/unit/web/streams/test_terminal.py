@@ -220,7 +220,7 @@ def test_the_number_of_open_terminals_is_limited(browser, service, monkeypatch):
         shown_until(socket, b"ready")
 
 
-@pytest.mark.parametrize("how", ["revoked", "signed out", "ended", "restarted", "server"])
+@pytest.mark.parametrize("how", ["revoked", "signed out", "demoted", "ended", "restarted", "server"])
 def test_a_terminal_ends_with_its_token_its_session_and_the_server(browser, train, ssh, service, app, monkeypatch, how):
     monkeypatch.setattr(terminal, "CHECK_S", 0.1)
     ada = browser("ada", name="mine")
@@ -231,13 +231,15 @@ def test_a_terminal_ends_with_its_token_its_session_and_the_server(browser, trai
             service.store.tokens.remove("mine")
         elif how == "signed out":
             ada.post("/sign-out")
+        elif how == "demoted":
+            service.service.tokens.renewed("mine", "ada", Scope.READ, 3600)
         elif how == "server":
             for one in tuple(app.state.terminals):
                 one.stop()
         else:
             changed_session(service, train, how)
         code, _ = closed(socket)
-    assert code == {"revoked": 4401, "signed out": 4401, "server": 1012}.get(how, 4409)
+    assert code == {"revoked": 4401, "signed out": 4401, "demoted": 4403, "server": 1012}.get(how, 4409)
     assert gone(pid)
     assert not app.state.terminals
 
