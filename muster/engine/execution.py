@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -147,3 +148,37 @@ def output_pieces(connection: socket.socket) -> Iterator[bytes]:
                 left -= len(piece)
                 if header[0] == _OUTPUT:
                     yield piece
+
+
+def output_of(container: "Container", command: Sequence[str], *, most_bytes: int, patience_s: float) -> bytes | None:
+    """Return what a program writes to its output in a container; None where it fails, or writes more than that.
+
+    A kernel's user may stop any program there, and its engine may send anything. Raises TimeoutError where it has not
+    ended in time, and OSError.
+    """
+    deadline = time.monotonic() + patience_s
+    received = bytearray()
+    with ContainerPrograms(container).start(command) as execution:
+        while True:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            execution.connection.settimeout(left_s)
+            piece = execution.connection.recv(most_bytes)
+            if not piece:
+                break
+            received += piece
+            if len(received) > most_bytes:
+                return None
+        return _output_in(bytes(received)) if execution.exit_code() == 0 else None
+
+
+def _output_in(frames: bytes) -> bytes:
+    """Return the output in the engine's frames, without the errors."""
+    output = bytearray()
+    while len(frames) >= _HEADER_BYTES:
+        size = int.from_bytes(frames[4:_HEADER_BYTES])
+        if frames[0] == _OUTPUT:
+            output += frames[_HEADER_BYTES : _HEADER_BYTES + size]
+        frames = frames[_HEADER_BYTES + size :]
+    return bytes(output)

@@ -2,8 +2,6 @@
 
 import json
 import posixpath
-import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from muster.core.values.errors import (
     NotPossibleInStateError,
 )
 from muster.engine.agent_program import AgentProgram, running
+from muster.service.at_once import AtOnce
 from muster.service.folders.views import FilesView, FileView
 from muster.service.identity.owner_uids import check_uid, with_uids
 from muster.service.identity.tokens import ScopeError
@@ -93,31 +92,7 @@ class Upload:
         _answer(self._program, DoneAnswer, self._title)
 
 
-class _ProgramsOfUsers:
-    """A bound of the programs that run on agents at once: in all, and of one user."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: Counter[str] = Counter()
-
-    @contextmanager
-    def counted(self, user: str) -> Iterator[None]:
-        """Raises NotPossibleInStateError where too many run."""
-        with self._lock:
-            if self._running[user] >= MOST_PROGRAMS_OF_ONE or self._running.total() >= MOST_PROGRAMS:
-                whose = "yours" if self._running[user] >= MOST_PROGRAMS_OF_ONE else "all users"
-                raise NotPossibleInStateError(f"too many files of {whose} are read or written; try again in a minute")
-            self._running[user] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running[user] -= 1
-                if not self._running[user]:
-                    del self._running[user]
-
-
-_PROGRAMS = _ProgramsOfUsers()
+_PROGRAMS = AtOnce(MOST_PROGRAMS, MOST_PROGRAMS_OF_ONE, ("files", "are read or written"))
 
 
 class FolderFiles:

@@ -7,14 +7,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
 
 from muster.core.agents.agent import Agent
 from muster.core.model.apps import App
 from muster.core.model.session import Session
-from muster.core.values.errors import BadInputError, MusterError
+from muster.core.values.errors import BadInputError, MusterError, NotPossibleInStateError
 from muster.engine.agent_engine import container_of
+from muster.engine.execution import output_of
 from muster.engine.forwarding import forwarding_options, ssh_forwarding
+from muster.service.at_once import AtOnce
 from muster.service.reach.apps import app_named, check_openable, session_apps
 from muster.service.reach.logs import agent_of
 from muster.service.reach.ssh_access import plain_ssh_command
@@ -24,21 +25,34 @@ from muster.store.store import Store
 
 _READY = b"muster:ready"
 _READY_TIMEOUT_S = 30
+_TOKEN_TIMEOUT_S = 15.0
+_MOST_TOKEN_BYTES = 4096
+_TOKENS = AtOnce(32, 4, ("tokens of apps", "are read"))
 _LOOPBACK = "127.0.0.1"
 # It prints that the tunnel is up, then runs until its input is closed.
 _REMOTE = f"echo {_READY.decode()}; exec cat >/dev/null"
 
 
 def token_of(session: Session, agent: Agent, app: App, runtime_path: str) -> str:
-    """Read from main1, the only place that has it; empty where the app takes none."""
+    """Read from main1, the only place that has it; empty where the app takes none.
+
+    Raises NotPossibleInStateError where main1 does not give it, or where too many are read.
+    """
     if not app.token:
         return ""
-    busybox = f"{runtime_path}/bin/busybox"
-    with container_of(agent, session.main) as container:
-        done = container.exec_run([busybox, "cat", f"/run/muster/app-{app.name}.token"])
-    if done.exit_code != 0:
-        raise MusterError(f"the token of app {app.name} cannot be read in {session.main.name} of {session.name}")
-    return cast("bytes", done.output).decode("ascii").strip()
+    read = [f"{runtime_path}/bin/busybox", "cat", f"/run/muster/app-{app.name}.token"]
+    # By owner: whose kernels answer late keeps nobody else's from being asked.
+    with _TOKENS.counted(session.owner), container_of(agent, session.main) as container:
+        try:
+            said = output_of(container, read, most_bytes=_MOST_TOKEN_BYTES, patience_s=_TOKEN_TIMEOUT_S)
+        except OSError:  # also a timeout
+            said = None
+    token = (said or b"").decode("ascii", "replace").strip()
+    if not token or not (token.isascii() and token.isprintable()):
+        raise NotPossibleInStateError(
+            f"the token of app {app.name} cannot be read in {session.main.name} of {session.name}"
+        )
+    return token
 
 
 def app_access(store: Store, settings: Settings, session: Session, name: str | None) -> AppAccessView:
