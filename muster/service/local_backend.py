@@ -20,6 +20,7 @@ from muster.service.agents.reservations import Reservations
 from muster.service.agents.resources import ClusterResources, visible_gpus
 from muster.service.agents.views import AgentsView, AgentView, GpusView, GpuView
 from muster.service.agents.visible_reservations import AdministratorsReservations
+from muster.service.at_once import AtOnce
 from muster.service.folders.measurements import Measurements
 from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.owned_tokens import OwnedTokens
@@ -72,6 +73,10 @@ from muster.store.store import Store
 if TYPE_CHECKING:  # the scheduler loads slowly
     from muster.service.questions.decided_queue import DecidedQueue
     from muster.service.questions.queue_pages import QueuePages
+
+
+# Each polls all of the user's agents, for some seconds.
+_MEASURED = AtOnce(32, 8, ("sessions", "are measured"))
 
 
 class KeyUsedError(BadInputError):
@@ -332,11 +337,15 @@ class LocalBackend:
         return ReportView.of(begins, ends, keys, usage_report(runs, begins, ends, keys))
 
     def usage_samples(self, references: Sequence[str], interval_s: float, *, once: bool) -> Iterator[CurrentUsagesView]:
-        """Yield as `samples.usage_samples`, of the sessions that the user may see."""
+        """Yield as `samples.usage_samples`, of the sessions that the user may see.
+
+        Raises NotPossibleInStateError where so many of theirs are measured at once that others would wait for threads.
+        """
         from muster.service.usage.samples import usage_samples  # noqa: PLC0415 - the Docker SDK loads slowly
 
-        for sample in usage_samples(self._store, references, self._token.owner_filter, interval_s, once=once):
-            yield CurrentUsagesView(items=[CurrentUsageView.of(now) for now in sample])
+        with _MEASURED.counted(self.user):
+            for sample in usage_samples(self._store, references, self._token.owner_filter, interval_s, once=once):
+                yield CurrentUsagesView(items=[CurrentUsageView.of(now) for now in sample])
 
     def drain(self, agent_id: str, reason: str) -> bool:
         """Return whether it changed. Raises ScopeError and NotFoundError."""

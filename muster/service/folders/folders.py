@@ -19,10 +19,14 @@ from muster.core.model.folders import (
     check_quota,
 )
 from muster.core.values.errors import AnsibleFailedError
+from muster.service.at_once import AtOnce
 from muster.service.folders.measurements import Measurements, Visited
 from muster.service.identity.owner_uids import check_uid, with_uids
 from muster.settings import Settings
 from muster.store.store import Store
+
+# Each is a run of Ansible over all agents that answer, and waits for the slowest of them.
+_CHANGES = AtOnce(32, 8, ("folders", "are being changed"))
 
 
 class FolderService:
@@ -44,7 +48,7 @@ class FolderService:
     def create(self, name: str, owner: str, quota_bytes: int | None) -> tuple[Folder, Visited]:
         """Create a folder; agents that do not answer make it when a session of theirs mounts it.
 
-        Raises BadInputError, and NameTakenError.
+        Raises BadInputError, NameTakenError, and NotPossibleInStateError where too many are being changed.
         """
         check_name(name)
         check_owner(owner)
@@ -52,17 +56,19 @@ class FolderService:
         if quota_bytes is not None:
             check_quota(quota_bytes)
         folder = Folder(str(uuid.uuid4()), owner, name, self._clock(), quota_bytes)
-        self._store.folders.add(folder)
-        return folder, self._visited("present", [folder])
+        with _CHANGES.counted(owner):
+            self._store.folders.add(folder)
+            return folder, self._visited("present", [folder])
 
     def set_quota(self, name: str, owner: str, quota_bytes: int | None) -> tuple[Folder, Visited]:
-        """Raises NotFoundError and BadInputError."""
+        """Raises NotFoundError, BadInputError, and NotPossibleInStateError where too many are being changed."""
         if quota_bytes is not None:
             check_quota(quota_bytes)
         folder = replace(self._store.folders.find(owner, name), quota_bytes=quota_bytes)
-        self._store.folders.set_quota(folder, quota_bytes)
-        self._measurements.forget(folder)
-        return folder, self._visited("present", [folder])
+        with _CHANGES.counted(owner):
+            self._store.folders.set_quota(folder, quota_bytes)
+            self._measurements.forget(folder)
+            return folder, self._visited("present", [folder])
 
     def share(self, name: str, owner: str, grantee: str, *, read_only: bool) -> Folder:
         """Raises NotFoundError, and BadInputError for an impossible grantee."""
@@ -85,13 +91,15 @@ class FolderService:
         """Remove a folder and its data; `on_removed` is called with each agent that removed them.
 
         Returns the folder as it is left on agents that did not answer, or None. It can be removed again, and not be
-        mounted. Raises NotFoundError, and NotPossibleInStateError while a session mounts it.
+        mounted. Raises NotFoundError, and NotPossibleInStateError while a session mounts it, or too many are being
+        changed.
         """
         known = {agent.id for agent in self._store.agents()}
         found = self._store.folders.find(owner, name)
-        folder = self._store.folders.remove(found, self._clock(), known)
-        self._measurements.forget(folder)
-        visited = self._visited("absent", [folder], folder.left_on, on_removed)
+        with _CHANGES.counted(owner):
+            folder = self._store.folders.remove(found, self._clock(), known)
+            self._measurements.forget(folder)
+            visited = self._visited("absent", [folder], folder.left_on, on_removed)
         # Agents that are no longer known took its data with them.
         gone = {*visited.answers, *(set(folder.left_on) - known)}
         return self._store.folders.removed_from(folder, gone), visited

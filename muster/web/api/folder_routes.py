@@ -86,7 +86,7 @@ def remove(backend: Backend, folder: Name, owner: Of) -> Response:
     return reply(backend.folders.remove(folder, owner, lambda _agent: None))
 
 
-@router.post("/{folder}/quota", response_model=MeasuredFolderView, responses=answers(404))
+@router.post("/{folder}/quota", response_model=MeasuredFolderView, responses=answers(404, 409))
 def set_quota(
     request: Request, backend: Backend, folder: Name, body: models.QuotaRequest, *, owner: Owner = None
 ) -> Response:

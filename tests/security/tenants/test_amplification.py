@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.contract.folders import FolderState
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.folders import Folder
@@ -20,12 +21,14 @@ from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.limits_settings import LimitsSettings
 from muster.service.folders.measurements import FRESH_S, MOST_WAITING, Measurements, Visited
 from muster.service.sessions.new_sessions import MAX_BYTES_AT_ONCE, new_sessions
+from muster.service.usage import samples as usage_samples
 from muster.web.problems import TooManyError
 from muster.web.streams.caps import check_cap
 from tests.modules.agent_code import agent_manifest
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import fake_key_pair
+from tests.unit.running_sessions import running_session
 from tests.waiting import PATIENCE_S, eventually
 
 TEXT = "x" * 1000
@@ -172,6 +175,65 @@ def test_a_measurement_grows_old_and_a_changed_folder_is_measured_anew():
     now[0] = FRESH_S
     measurements.of(FOLDERS[:1], agents.measure)
     assert agents.visits == [["f0", "f1"], ["f2"], ["f0"], ["f0"]]
+
+
+class Slow:
+    """A stand-in for agents that answer when a test lets them."""
+
+    def __init__(self) -> None:
+        self.began = threading.Semaphore(0)
+        self.may_answer = threading.Event()
+
+    def wait(self) -> None:
+        self.began.release()
+        assert self.may_answer.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def slow(service, monkeypatch) -> Slow:
+    made = Slow()
+
+    def samples(*_sessions, **_how):
+        made.wait()
+        yield []
+
+    service.store.save_agents([make_agent("a1")])
+    service.store.add([running_session(number, "a1", owner=owner) for number, owner in ((1, "ada"), (2, "bob"))])
+    for owner, number in (("ada", 1), ("bob", 2)):
+        service.store.folders.add(Folder(f"{number:08d}-0000-4000-8000-000000000000", owner, "data", 0.0, None))
+    monkeypatch.setattr(usage_samples, "usage_samples", samples)
+    monkeypatch.setattr(AnsibleGateway, "folders", lambda *_request: made.wait())
+    return made
+
+
+USE, QUOTA = ("GET", "/api/v1/use", None), ("POST", "/api/v1/folders/data/quota", {"quota_bytes": 1 << 30})
+
+
+@pytest.mark.parametrize("request_", [USE, QUOTA], ids=["use", "quota"])
+def test_one_user_has_agents_visited_for_few_requests_at_once(caller, slow, request_):
+    method, path, body = request_
+    ada, bob = caller("ada"), caller("bob")
+    statuses = []
+
+    def ask(client):
+        statuses.append(client.request(method, path, json=body).status_code)
+
+    threads = [threading.Thread(target=ask, args=[ada]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert slow.began.acquire(timeout=PATIENCE_S)
+    refused = ada.request(method, path, json=body)
+    assert refused.status_code == 409
+    assert "of yours are" in refused.json()["detail"]
+    threads.append(threading.Thread(target=ask, args=[bob]))
+    threads[-1].start()
+    assert slow.began.acquire(timeout=PATIENCE_S)
+    slow.may_answer.set()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 9
+    assert ada.request(method, path, json=body).status_code == 200
 
 
 class Stream:
