@@ -45,7 +45,7 @@ Of = Annotated[str | None, Depends(_noted_owner)]
 Project = Annotated[str, Query(description="also folders shared with this project", max_length=255, pattern=_TEXT)]
 
 
-@router.get("", response_model=FoldersView, responses=answers(), summary="List folders")
+@router.get("", response_model=FoldersView, responses=answers(409), summary="List folders")
 def list_folders(
     backend: Backend,
     *,
@@ -68,7 +68,7 @@ def create(request: Request, backend: Backend, body: models.FolderRequest, *, ow
     return reply(backend.folders.create(body.name, owner, body.quota_bytes), 201)
 
 
-@router.get("/{folder}", response_model=MeasuredFolderView, responses=answers(404), summary="Show a folder")
+@router.get("/{folder}", response_model=MeasuredFolderView, responses=answers(404, 409), summary="Show a folder")
 def show(
     backend: Backend,
     folder: Name,

@@ -25,7 +25,7 @@ def list_secrets(backend: Backend) -> Response:
     return reply(backend.secrets.names())
 
 
-@router.put("/{secret}", response_model=NameView, responses=answers(), summary="Set a secret")
+@router.put("/{secret}", response_model=NameView, responses=answers(507), summary="Set a secret")
 def set_secret(backend: Backend, secret: NewName, body: models.SecretRequest) -> Response:
     """Set a secret. Sessions get the value of the time when they are launched."""
     backend.secrets.set(secret, body.value.get_secret_value())

@@ -43,6 +43,16 @@ def test_each_operation_refuses_unknown_parameters_and_says_so(caller, operation
         assert (error["field"], error["problem"]) == ("mien", f"there is no such parameter; {takes}")
 
 
+def test_an_operation_says_how_it_refuses_what_there_is_no_room_for(operations):
+    for path, method, status in (
+        ("/folders", "get", "409"),
+        ("/folders/{folder}", "get", "409"),
+        ("/folders/{folder}/quota", "post", "409"),
+        ("/secrets/{secret}", "put", "507"),
+    ):
+        assert operations[f"/api/v1{path}", method]["responses"][status]["content"] == PROBLEM, path
+
+
 def test_all_unknown_parameters_are_named_but_to_strangers(caller):
     ada = caller("ada")
     answer = ada.get("/api/v1/sessions?mien=1&limit=5&%00sort=name&" + "x" * 5000)
