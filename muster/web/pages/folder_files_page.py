@@ -54,12 +54,12 @@ def files(viewer: CurrentViewer, place: Place) -> Response:
 @router.get("/content")
 async def content(request: Request, viewer: CurrentViewer, place: Place, *, show: bool = False) -> Response:
     """Return a file to be saved, or with `show` a picture that the page shows; a directory as a tar file."""
-    return await file_response(request, viewer.backend, place, shows=show)
+    return await file_response(request, viewer.backend, place, viewer.is_signed_in, shows=show)
 
 
 @router.put("/content")
 async def upload(request: Request, viewer: CurrentViewer, place: Place, *, replace: bool = False) -> Response:
-    await take_upload(request, viewer.backend, place, replaces=replace)
+    await take_upload(request, viewer.backend, place, viewer.is_signed_in, replaces=replace)
     return Response(status_code=204)
 
 

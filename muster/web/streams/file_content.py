@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from urllib.parse import quote
 
@@ -13,12 +14,14 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 
 from muster.core.values.errors import BadInputError
 from muster.service.folders.files import FilePlace, OpenedFile, Upload
+from muster.service.identity.tokens import NoTokenError
 from muster.service.local_backend import LocalBackend
 from muster.web.caller import service_of
 from muster.web.streams.caps import check_cap
 from muster.web.streams.stream_response import StreamResponse
 
 MAX_FILE_STREAMS = 100
+CHECK_S = 15.0
 # A picture that a page shows.
 MOST_SHOWN_BYTES = 20 << 20
 _PIECE_BYTES = 1 << 20
@@ -39,10 +42,20 @@ _HEADERS = {
 
 
 class FileStream:
-    """A file on its way to or from a user."""
+    """A file on its way to or from a user, for as long as `may_continue` says."""
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user: str, may_continue: Callable[[], bool]) -> None:
         self.user = user
+        self._may_continue = may_continue
+        self._checked_at = time.monotonic()
+
+    async def check(self) -> None:
+        """Look every 15 s whether the user may go on. Raises NoTokenError where they may not, and MusterError."""
+        if time.monotonic() - self._checked_at < CHECK_S:
+            return
+        if not await run_in_threadpool(self._may_continue):
+            raise NoTokenError("your token or sign-in does not hold any more")
+        self._checked_at = time.monotonic()
 
 
 def is_upload(connection: HTTPConnection) -> bool:
@@ -57,13 +70,15 @@ def picture_type(beginning: bytes) -> str | None:
     return next((kind for pattern, kind in _PICTURES if pattern.match(beginning)), None)
 
 
-async def file_response(request: Request, backend: LocalBackend, place: FilePlace, *, shows: bool = False) -> Response:
+async def file_response(
+    request: Request, backend: LocalBackend, place: FilePlace, may_continue: Callable[[], bool], *, shows: bool = False
+) -> Response:
     """Return a file, or a directory as a tar file, to be saved. With `shows`, a picture may be shown instead.
 
-    Raises TooManyError, and as `OwnedFolders.open_file`.
+    It breaks off unless `may_continue`, checked every 15 s. Raises TooManyError, and as `OwnedFolders.open_file`.
     """
     streams = request.app.state.file_streams
-    stream = FileStream(backend.user)
+    stream = FileStream(backend.user, may_continue)
     _check_cap(request, backend)
     with ExitStack() as stack:
         streams.add(stream)
@@ -82,6 +97,8 @@ async def file_response(request: Request, backend: LocalBackend, place: FilePlac
         piece: bytes | None = first
         while piece:
             yield piece
+            # An end would make it look whole.
+            await stream.check()
             piece = await run_in_threadpool(_next, opened.pieces)
 
     return StreamResponse(pieces(), closing, kind, headers)
@@ -97,27 +114,29 @@ def _next(pieces: Iterator[bytes]) -> bytes:
     return next(pieces, b"")
 
 
-async def take_upload(request: Request, backend: LocalBackend, place: FilePlace, *, replaces: bool) -> None:
-    """Write the request's body to a file of a folder, whole or not at all.
+async def take_upload(
+    request: Request, backend: LocalBackend, place: FilePlace, may_continue: Callable[[], bool], *, replaces: bool
+) -> None:
+    """Write the request's body to a file of a folder, whole or not at all, as long as `may_continue`.
 
-    Raises BadInputError, TooManyError, and as `OwnedFolders.upload`.
+    Raises BadInputError, TooManyError, NoTokenError, and as `OwnedFolders.upload`.
     """
     size = _announced_size(request)
     streams = request.app.state.file_streams
-    stream = FileStream(backend.user)
+    stream = FileStream(backend.user, may_continue)
     _check_cap(request, backend)
     streams.add(stream)
     opening = ExitStack()
     try:
         begin = backend.folders.upload(place, size, replaces=replaces)
         upload: Upload = await run_in_threadpool(opening.enter_context, begin)
-        await _pass_on(request, upload, size)
+        await _pass_on(request, stream, upload, size)
     finally:
         streams.discard(stream)
         await asyncio.shield(run_in_threadpool(opening.close))
 
 
-async def _pass_on(request: Request, upload: Upload, size: int) -> None:
+async def _pass_on(request: Request, stream: FileStream, upload: Upload, size: int) -> None:
     """Raises BadInputError where the body breaks off, and MusterError."""
     waiting = bytearray()
     received = 0
@@ -128,6 +147,7 @@ async def _pass_on(request: Request, upload: Upload, size: int) -> None:
                 body = await anext(bodies, None)
         except (TimeoutError, ClientDisconnect):
             raise BadInputError("body: the upload broke off; nothing is kept of it") from None
+        await stream.check()
         if body is None:
             break
         received += len(body)

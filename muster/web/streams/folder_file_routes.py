@@ -77,7 +77,7 @@ def make_directory(backend: Backend, place: Place) -> Response:
 )
 async def read_file(request: Request, backend: Backend, place: Place) -> Response:
     """Return a file; a directory as a tar file."""
-    return await file_response(request, backend, place)
+    return await file_response(request, backend, place, backend.token_is_valid)
 
 
 @router.put(
@@ -94,5 +94,5 @@ async def write_file(
     replace: Annotated[bool, Query(description="replace a file of that name")] = False,
 ) -> Response:
     """Write a file, whole or not at all. The request must have a Content-Length."""
-    await take_upload(request, backend, place, replaces=replace)
+    await take_upload(request, backend, place, backend.token_is_valid, replaces=replace)
     return Response(status_code=204)
