@@ -124,12 +124,14 @@ async def _pieces(stream: LogStream, may_continue: Callable[[], bool]) -> AsyncI
     # If the token or the database cannot be checked, the reader is cut off.
     with suppress(MusterError):
         while True:
-            if time.monotonic() >= check_at:
+            until_check_s = check_at - time.monotonic()
+            if until_check_s <= 0:
                 if not await run_in_threadpool(may_continue):
                     return
                 check_at = time.monotonic() + CHECK_S
+                continue
             try:
-                piece = await asyncio.wait_for(stream.get(), CHECK_S)
+                piece = await asyncio.wait_for(stream.get(), until_check_s)
             except TimeoutError:
                 continue
             if piece is None:

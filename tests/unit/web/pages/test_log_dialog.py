@@ -3,6 +3,7 @@
 import gzip
 import re
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -162,6 +163,40 @@ def test_a_log_stream_ends_when_its_reader_may_no_longer_read(browser, service, 
     revoking.join()
     assert stop.is_set()
     assert [(kernel, wanted.follow) for kernel, wanted in requests] == [("sub1", True)]
+
+
+@pytest.mark.usefixtures("train")
+def test_a_line_makes_the_reader_no_more_time(browser, service, monkeypatch):
+    monkeypatch.setattr(log_stream, "CHECK_S", 1.0)
+    looked_up = threading.Event()
+    find = service.service.tokens.signed_in
+
+    def signed_in(secret):
+        looked_up.set()
+        return find(secret)
+
+    class Pieces:
+        def __iter__(self):
+            yield b"at once\n"
+            time.sleep(0.9)
+            service.store.tokens.remove("mine")
+            looked_up.clear()
+            yield b"shortly before it is looked up\n"
+            # It is so a moment later, and not once more so long after this line.
+            looked_up.wait(0.8)
+            yield b"too late\n"
+
+        def close(self):
+            looked_up.set()
+
+    @contextmanager
+    def log(*_request):
+        yield Pieces()
+
+    monkeypatch.setattr(LocalBackend, "log", log)
+    monkeypatch.setattr(service.service.tokens, "signed_in", signed_in)
+    lines = browser("ada", name="mine").get(f"{KERNELS}/main1/log?follow=true").text.splitlines()
+    assert lines == ["at once", "shortly before it is looked up"]
 
 
 @dataclass(frozen=True)
