@@ -168,7 +168,10 @@ def signed_in_user(connection: HTTPConnection) -> str:
 
 
 async def websocket_viewer(websocket: WebSocket) -> Viewer | None:
-    """Return who opened the WebSocket; close it and return None if they may not."""
+    """Return who opened the WebSocket; close it and return None if they may not.
+
+    Raises MusterError where nobody can tell who they are.
+    """
     secret = websocket.cookies.get(cookie_name(websocket), "")
     if not is_same_origin(websocket):
         await websocket.close(_REFUSED, "another site's page opened it")

@@ -36,6 +36,13 @@ _OPTIONS = (
 )
 
 
+def check_size(columns: int, rows: int) -> None:
+    """Raises BadInputError for what is no size of a terminal."""
+    for field, number, most in (("columns", columns, MOST_COLUMNS), ("rows", rows, MOST_ROWS)):
+        if not 1 <= number <= most:
+            raise BadInputError(f"{field}: {number} is no size of a terminal; give 1 to {most}")
+
+
 class TerminalEnd:
     """A terminal's end on this machine. Reads and writes never wait: `fileno` says when they can go on."""
 
@@ -107,9 +114,7 @@ class Terminal(TerminalEnd):
 
     def resize(self, columns: int, rows: int) -> None:
         """Raises BadInputError."""
-        for field, number, most in (("columns", columns, MOST_COLUMNS), ("rows", rows, MOST_ROWS)):
-            if not 1 <= number <= most:
-                raise BadInputError(f"{field}: {number} is no size of a terminal; give 1 to {most}")
+        check_size(columns, rows)
         self._set_size(columns, rows)
         # It is not ssh's controlling terminal, so the kernel does not tell it.
         self._signal(signal.SIGWINCH)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from muster.core.model.apps import App
 from muster.core.model.session import Session
-from muster.service.reach.terminal import TerminalEnd
+from muster.service.reach.terminal import TerminalEnd, check_size
 from muster.web.separation.line import NoBrokerError, answer_to, value_of
 from muster.web.separation.operations import EXIT_CODE
 from muster.web.separation.wire import MOST_PIECE_BYTES, receive
@@ -79,6 +79,8 @@ class BrokeredTerminal(TerminalEnd):
 
     def resize(self, columns: int, rows: int) -> None:
         """Raises BadInputError and NoBrokerError."""
+        # The broker ends what sends it anything but two numbers.
+        check_size(columns, rows)
         answer_to(self._connection, f"{columns} {rows}".encode())
 
     def end(self) -> None:

@@ -65,6 +65,9 @@ class _Connection(Connection):
             return None
         except BadInputError as error:
             return _Close(4400, str(error))
+        except MusterError as error:
+            refusal = problem(error)
+            return _Close(4000 + refusal.status, refusal.detail)
         finally:
             for task in tasks:
                 task.cancel()
@@ -116,7 +119,7 @@ class _Connection(Connection):
         except (ValueError, RecursionError):
             message = None
         match message:
-            case {"columns": int(columns), "rows": int(rows)}:
+            case {"columns": int(columns), "rows": int(rows)} if bool not in {type(columns), type(rows)}:
                 terminal.resize(columns, rows)
             case {"taken": int(taken)} if self._shown_bytes <= taken <= self._output_bytes:
                 self._shown_bytes = taken
@@ -173,11 +176,13 @@ class _Connection(Connection):
 async def terminal(
     websocket: WebSocket, session: str, *, kernel: Annotated[str | None, Query(max_length=64)] = None
 ) -> None:
-    viewer = await websocket_viewer(websocket)
-    if viewer is None:
-        return
     with suppress(WebSocketDisconnect):
-        close = await _connect(websocket, viewer, session, kernel)
+        try:
+            viewer = await websocket_viewer(websocket)
+        except MusterError as error:
+            close: _Close | None = await _refused(websocket, error)
+        else:
+            close = None if viewer is None else await _connect(websocket, viewer, session, kernel)
         if close is not None:
             await websocket.close(close.code, _short(close.reason))
 
@@ -197,13 +202,17 @@ async def _connect(websocket: WebSocket, viewer: Viewer, session: str, kernel: s
         finally:
             opened.end()
     except MusterError as error:
-        refusal = problem(error)
-        # A page cannot read the reason of a refused handshake, so it is accepted and closed.
-        websocket.state.audit_status = refusal.status
-        await websocket.accept()
-        return _Close(4000 + refusal.status, refusal.detail)
+        return await _refused(websocket, error)
     finally:
         connections.discard(connection)
+
+
+async def _refused(websocket: WebSocket, error: MusterError) -> _Close:
+    """Return how to close: a page cannot read the reason of a refused handshake, so it is accepted before."""
+    refusal = problem(error)
+    websocket.state.audit_status = refusal.status
+    await websocket.accept()
+    return _Close(4000 + refusal.status, refusal.detail)
 
 
 async def _ready(add: Callable[..., Any], remove: Callable[[int], Any], fileno: int) -> None:

@@ -5,18 +5,25 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
-from muster.core.values.errors import MusterError
+from muster.core.values.errors import MusterError, StoreUnavailableError
 from muster.service.reach.terminal import Terminal
+from muster.web.app import make_app
+from muster.web.separation import opened as opened_by_broker
+from muster.web.separation.client import brokered_service
+from muster.web.separation.line import NoBrokerError
 from muster.web.streams import terminal
 from muster.web.streams.terminal import WINDOW_BYTES
+from tests.security.clients.taken_over_server import brokered_server
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.unit.web.api.test_api import submitted
@@ -61,6 +68,20 @@ def train(service, ssh) -> str:
     running = replace(session, kernels=(replace(main, ssh_port=2222), sub), public_key="ssh-ed25519 AAAA")
     service.store.add([running])
     return running.id
+
+
+@pytest.fixture
+def brokered_browser(service):
+    """Yield signed-in clients of a server whose service is all requests to a broker."""
+    with brokered_server(service.service) as server, ExitStack() as running:
+
+        def make(user, scope=Scope.USER):
+            _, secret = service.service.tokens.create(f"{user}-brokered", user, scope, None)
+            client = running.enter_context(TestClient(make_app(brokered_service(server.line))))
+            assert client.post("/sign-in", data={"token": secret}, follow_redirects=False).status_code == 303
+            return client
+
+        yield make
 
 
 def opened(client, session="train", kernel=None, headers=HERE):
@@ -132,16 +153,45 @@ def test_a_terminal_has_the_size_that_the_browser_sends(browser):
 
 @pytest.mark.usefixtures("train")
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"columns": 0, "rows": 1}', '{"columns": "a", "rows": 1}', '{"taken": 9999999}', "[" * 50_000]
+    "text",
+    [
+        *("{", "[]", '{"columns": 0, "rows": 1}', '{"columns": "a", "rows": 1}', '{"taken": 9999999}', "[" * 50_000),
+        *('{"columns": -1, "rows": 1}', '{"columns": true, "rows": 1}', f'{{"columns": {"9" * 99}, "rows": 1}}'),
+    ],
 )
-def test_an_invalid_message_ends_the_terminal_with_one_line(browser, text):
-    with opened(browser("ada")) as socket:
+def test_an_invalid_message_ends_the_terminal_with_one_line(browser, brokered_browser, text):
+    for client in (browser("ada"), brokered_browser("bob", Scope.ADMIN)):
+        with opened(client) as socket:
+            shown_until(socket, b"ready")
+            socket.send_text(text)
+            code, reason = closed(socket)
+        assert code == 4400
+        assert reason
+        assert "\n" not in reason
+
+
+@pytest.mark.usefixtures("train")
+def test_a_terminal_is_refused_with_one_line_while_the_database_is_away(browser, service, monkeypatch):
+    ada = browser("ada")
+
+    def away(_secret):
+        raise StoreUnavailableError
+
+    monkeypatch.setattr(service.service.tokens, "signed_in", away)
+    assert refused(ada) == (4503, "The database does not answer.")
+
+
+@pytest.mark.usefixtures("train")
+def test_a_terminal_whose_broker_leaves_is_closed_with_one_line(brokered_browser, monkeypatch):
+    with opened(brokered_browser("ada")) as socket:
         shown_until(socket, b"ready")
-        socket.send_text(text)
-        code, reason = closed(socket)
-    assert code == 4400
-    assert reason
-    assert "\n" not in reason
+        monkeypatch.setattr(opened_by_broker, "answer_to", no_answer)
+        socket.send_text('{"columns": 132, "rows": 43}')
+        assert closed(socket) == (4500, "The server's broker does not answer.")
+
+
+def no_answer(*_message):
+    raise NoBrokerError
 
 
 @pytest.mark.usefixtures("train")
