@@ -170,17 +170,19 @@ def signed_in_user(connection: HTTPConnection) -> str:
 async def websocket_viewer(websocket: WebSocket) -> Viewer | None:
     """Return who opened the WebSocket; close it and return None if they may not.
 
-    Raises MusterError where nobody can tell who they are.
+    Raises TooManyError, and MusterError where nobody can tell who they are.
     """
     secret = websocket.cookies.get(cookie_name(websocket), "")
     if not is_same_origin(websocket):
         await websocket.close(_REFUSED, "another site's page opened it")
         return None
     try:
-        return await run_in_threadpool(_viewer, websocket, secret)
+        found = await run_in_threadpool(_viewer, websocket, secret)
     except NotSignedInError:
         await websocket.close(_NOT_SIGNED_IN, "sign in first")
         return None
+    check_requests(websocket, found.token)
+    return found
 
 
 def cookie_name(connection: HTTPConnection) -> str:

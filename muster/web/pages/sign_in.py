@@ -10,7 +10,7 @@ from muster.oidc_settings import CALLBACK
 from muster.service.identity.oidc import ATTEMPT_S
 from muster.service.identity.oidc_users import ProviderAwayError, SignInRefusedError
 from muster.service.identity.tokens import NoTokenError
-from muster.web.caller import FailureLimit, service_of
+from muster.web.caller import FailureLimit, check_requests, service_of
 from muster.web.viewer import (
     CurrentViewer,
     ForeignPageError,
@@ -53,6 +53,8 @@ def sign_in_with_token(
         limit.record_failure(request.client.host if request.client else "")
         return _page(request, return_to, str(error), 401)
     request.state.caller = found
+    # Each is kept until it ends.
+    check_requests(request, found)
     secret, lifetime_s = tokens.sign_in(found)
     response = RedirectResponse(local_path(return_to), 303)
     _set_cookie(request, response, cookie_name(request), secret, lifetime_s)

@@ -54,6 +54,17 @@ def test_the_api_and_the_pages_count_alike_whatever_the_token(app, caller, brows
     assert bob.get(SESSIONS).status_code == 200
 
 
+def test_signing_in_and_opening_terminals_counts_as_well(app, browser):
+    ada, bob = browser("ada"), browser("bob")
+    app.state.requests = RequestLimit(2, lambda: 0.0)
+    statuses = [ada.post("/sign-in", data={"token": ada.secret}, follow_redirects=False).status_code for _ in range(3)]
+    assert statuses == [303, 303, 429]
+    for client, code in ((ada, 4429), (bob, 4404)):
+        headers = {"Origin": "http://testserver"}
+        with client.websocket_connect("/sessions/train/terminal", headers=headers) as terminal:
+            assert terminal.receive()["code"] == code
+
+
 def test_a_site_may_leave_the_limit_out():
     limit = RequestLimit(None)
     for _ in range(10_000):
