@@ -19,10 +19,13 @@ class AtOnce:
         self._under_way: Counter[str] = Counter()
 
     @contextmanager
-    def counted(self, user: str) -> Iterator[None]:
-        """Count one of the user's until the context ends. Raises NotPossibleInStateError where too many are there."""
+    def counted(self, user: str, most_of_one: int | None = None) -> Iterator[None]:
+        """Count one of the user's until the context ends; they may have `most_of_one`, where the site says so.
+
+        Raises NotPossibleInStateError where too many are there.
+        """
         with self._lock:
-            is_one_users = self._under_way[user] >= self._most_of_one
+            is_one_users = self._under_way[user] >= (most_of_one or self._most_of_one)
             if is_one_users or self._under_way.total() >= self._most:
                 noun, verb = self._what
                 whose = "yours" if is_one_users else "all users"

@@ -32,6 +32,7 @@ from muster.settings import Settings
 from muster.store.store import Store
 
 MOST_ENTRIES = 1000
+MOST_STREAMS = 100
 MOST_PROGRAMS = 64
 MOST_PROGRAMS_OF_ONE = 8
 _MARK = b"muster:files\n"
@@ -92,7 +93,9 @@ class Upload:
         _answer(self._program, DoneAnswer, self._title)
 
 
-_PROGRAMS = AtOnce(MOST_PROGRAMS, MOST_PROGRAMS_OF_ONE, ("files", "are read or written"))
+# What reads or writes a file as fast as its user does, and what answers at once.
+_STREAMS = AtOnce(MOST_STREAMS, MOST_PROGRAMS_OF_ONE, ("files", "are read or written"))
+_PROGRAMS = AtOnce(MOST_PROGRAMS, MOST_PROGRAMS_OF_ONE, ("folders", "are looked into or changed"))
 
 
 class FolderFiles:
@@ -105,6 +108,7 @@ class FolderFiles:
         self._store = store
         self._folder = folder
         self._user = user
+        self._most_streams = settings.web.files
         policy = settings.launch_policy()
         check_uid(policy, store, user)
         policy = with_uids(policy, store, {user})
@@ -136,7 +140,7 @@ class FolderFiles:
     def opened(self, path: str, agent_id: str | None, most_bytes: int | None = None) -> Iterator[OpenedFile]:
         """Open a file, or its first bytes, or a directory as a tar file."""
         parts = file_path(path)
-        with _PROGRAMS.counted(self._user):
+        with _STREAMS.counted(self._user, self._most_streams):
             agent, found, _ = self._looked(parts, agent_id, 0)
             name = parts[-1] if parts else self._folder.name
             if found.kind == "directory":
@@ -154,7 +158,7 @@ class FolderFiles:
     def uploading(self, path: str, agent_id: str | None, size: int, *, replaces: bool) -> Iterator[Upload]:
         """Begin to write a file of so many bytes."""
         parts = self._named(path)
-        with _PROGRAMS.counted(self._user):
+        with _STREAMS.counted(self._user, self._most_streams):
             agent = self._agent(parts[:-1], agent_id)
             with self._asked(
                 agent, "write", parts, size=size, replaces=replaces, patience_s=_LONG_PATIENCE_S
@@ -164,19 +168,19 @@ class FolderFiles:
 
     def make_directory(self, path: str, agent_id: str | None) -> None:
         parts = self._named(path)
-        self._change(self._agent(parts[:-1], agent_id), "make", parts)
+        self._change(parts[:-1], agent_id, "make", parts)
 
     def rename(self, path: str, to: str, agent_id: str | None) -> None:
         """Rename or move an entry within the folder; what is there already is never replaced."""
         parts, target = self._named(path), self._named(to)
         if target[: len(parts)] == parts:
             raise BadInputError(f"to: {to!r} is {path!r} itself or in it; write another path")
-        self._change(self._agent(parts, agent_id), "move", parts, to=target)
+        self._change(parts, agent_id, "move", parts, to=target)
 
     def remove(self, path: str, agent_id: str | None) -> None:
         """Remove a file, or a directory with all that is in it."""
         parts = self._named(path)
-        self._change(self._agent(parts, agent_id), "remove", parts, patience_s=_LONG_PATIENCE_S)
+        self._change(parts, agent_id, "remove", parts, patience_s=_LONG_PATIENCE_S)
 
     def _named(self, path: str) -> tuple[str, ...]:
         """Return the parts of a path that is not the folder itself. Raises BadInputError."""
@@ -185,16 +189,24 @@ class FolderFiles:
             raise BadInputError("path: it names the folder itself; write a path in it such as results/loss.csv")
         return parts
 
-    def _change(self, agent: Agent, action: str, parts: Sequence[str], **more: Any) -> None:  # noqa: ANN401 - `_asked`'s
-        with _PROGRAMS.counted(self._user), self._asked(agent, action, parts, **more) as program:
+    def _change(
+        self,
+        there: Sequence[str],
+        agent_id: str | None,
+        action: str,
+        parts: Sequence[str],
+        **more: Any,  # noqa: ANN401 - `_asked`'s
+    ) -> None:
+        """Change an entry on the agent that has what is `there`."""
+        with (
+            _PROGRAMS.counted(self._user),
+            self._asked(self._agent(there, agent_id), action, parts, **more) as program,
+        ):
             _answer(program, DoneAnswer, posixpath.join(*parts))
 
     def _agent(self, parts: Sequence[str], agent_id: str | None) -> Agent:
         """Return the agent of a change: the one that is named, or the first that has the path."""
-        if agent_id is not None:
-            return self._named_agent(agent_id)
-        with _PROGRAMS.counted(self._user):
-            return self._looked(parts, None, 0)[0]
+        return self._named_agent(agent_id) if agent_id is not None else self._looked(parts, None, 0)[0]
 
     def _named_agent(self, agent_id: str) -> Agent:
         agent = next((one for one in self._store.agents() if one.id == agent_id), None)

@@ -6,7 +6,7 @@ The program that agents run is the real one, and so are its uids.
 import io
 import os
 import tarfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import pytest
@@ -15,9 +15,10 @@ from muster.contract.files import LookAnswer
 from muster.core.agents.agent_connection import AgentConnection
 from muster.core.model.folders import Folder, FolderShare
 from muster.core.model.token import Scope, Token
-from muster.core.values.errors import MusterError, NotFoundError
+from muster.core.values.errors import MusterError, NotFoundError, NotPossibleInStateError
 from muster.engine import agent_program
 from muster.service.folders import files as folder_files
+from muster.service.folders.files import FilePlace
 from muster.web.separation.client import brokered_service
 from muster.web.streams.file_content import MAX_FILE_STREAMS
 from tests.modules.agent_code import made_folders
@@ -395,3 +396,16 @@ def test_a_folder_that_no_agent_has_yet_says_so(caller, service):
     service.store.folders.add(Folder("0000000a-0000-4000-8000-000000000000", "ada", "new", 1.0))
     answer = caller("ada").get(f"{API}/new/files")
     assert (answer.status_code, "made there when a session mounts it" in answer.json()["detail"]) == (404, True)
+
+
+def test_a_user_has_as_many_files_under_way_as_the_site_says(service, made):
+    service.set_web(files=9)
+    made("ada", "data")
+    folders = service.service.backend(Token("mine", "ada", Scope.USER, 0.0)).folders
+    with ExitStack() as under_way:
+        for number in range(9):
+            under_way.enter_context(folders.upload(FilePlace("data", path=f"part-{number}"), 1))
+        with pytest.raises(NotPossibleInStateError, match="too many files of yours are read or written"):
+            under_way.enter_context(folders.upload(FilePlace("data", path="one-more"), 1))
+        # Who waits for them may look into folders meanwhile.
+        assert len(folders.look(FilePlace("data")).items) == 9
