@@ -75,3 +75,24 @@ def test_errors_of_each_host_are_reported_before_any_change(tmp_path):
     assert "units_per_gpu.A100: 'all' is not a whole number from 0 to 1000" in messages[0]
     assert "cpu_overcommit: 'much' is not a number" in messages[1]
     assert re.findall(r"^TASK \[(.*?)\]", done.stdout, flags=re.MULTILINE)[-1] == "Check the agent's attributes"
+
+
+def test_a_control_node_leaves_the_data_folders_directory_as_it_is(tmp_path):
+    """It is its agent's, by `folders_mode`, or a share of which the server decides."""
+    share = tmp_path / "share"
+    share.mkdir()
+    share.chmod(0o1777)
+    role = {"name": "control_node", "tasks_from": "configure"}
+    play = [{"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.include_role": role}]}]
+    (tmp_path / "play.yml").write_text(yaml.safe_dump(play), encoding="utf-8")
+    looked = {"control_node_systemd": {"stat": {"exists": False}}, "control_node_looked": {"rc": 1}}
+    hosts = {name: {**LOCAL, **looked, "folders_root": str(tmp_path / name)} for name in ("share", "missing")}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}), encoding="utf-8")
+    done = ansible("ansible-playbook", "--check", "-i", tmp_path / "hosts.yml", tmp_path / "play.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"(item={share})" not in done.stdout
+    made = done.stdout.partition("Create the directory of the data folders]")[2].partition("TASK")[0]
+    assert sorted(re.findall(r"^(\w+): \[(\w+)\]", made, flags=re.MULTILINE)) == [
+        ("changed", "missing"),
+        ("skipping", "share"),
+    ]
