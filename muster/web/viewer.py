@@ -208,7 +208,10 @@ def is_same_origin(connection: HTTPConnection) -> bool:
         # Browsers name the origin with every WebSocket.
         is_websocket = connection.scope["type"] == "websocket"
         return not is_websocket and connection.headers.get("sec-fetch-site", "same-origin") == "same-origin"
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:  # such as of http://[
+        return False
     return parts.netloc == connection.headers.get("host") and (parts.scheme == "https" or not is_secure(connection))
 
 
@@ -246,8 +249,11 @@ def _viewer(connection: HTTPConnection, secret: str) -> Viewer:
 
 
 def local_path(url: str) -> str:
-    """Return the path and query of a URL, whatever host it names."""
-    parts = urlsplit(url)
+    """Return the path and query of a URL, whatever host it names; the first page's of what is none."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # such as of http://[
+        return "/"
     path = "/" + parts.path.lstrip("/\\")
     return f"{path}?{parts.query}" if parts.query else path
 

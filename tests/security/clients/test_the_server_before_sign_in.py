@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 from fastapi.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 from muster.service.audit import AuditLog
 from muster.web.caller import MAX_FAILURES
@@ -24,6 +25,33 @@ def test_wrong_tokens_from_an_address_lock_no_valid_user_of_it_out(caller, brows
     assert bob.get("/sessions", follow_redirects=False).status_code == 200
     sign_in = [stranger.post("/sign-in", data={"token": "wrong"}).status_code for _ in range(3)]
     assert sign_in == [429] * 3
+
+
+NO_URL = "http://["
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("POST", "/sign-in", {"Origin": NO_URL}, 403),
+        ("POST", f"/sign-in?next={NO_URL}", {}, 303),
+        ("GET", f"/sign-in/oidc?next={NO_URL}", {}, 404),
+        ("GET", "/live", {"HX-Request": "true", "HX-Current-URL": NO_URL}, 401),
+    ],
+)
+def test_what_is_no_url_is_an_answer_like_others(browser, method, path, headers, status):
+    stranger = browser("ada", sign_in=False)
+    form = {"token": stranger.secret} if method == "POST" else None
+    answer = stranger.request(method, path, headers=headers, data=form, follow_redirects=False)
+    assert answer.status_code == status
+    assert answer.headers.get("location", "/") == "/"
+
+
+def test_a_terminal_that_is_opened_from_no_url_is_refused(browser):
+    opening = browser("ada").websocket_connect("/sessions/train/terminal", headers={"Origin": NO_URL})
+    with pytest.raises(WebSocketDisconnect) as refused, opening:
+        pass
+    assert refused.value.code == 4403
 
 
 def pieces(count: int) -> Iterable[bytes]:
