@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from muster.contract.report import Report, stored_report
 from muster.core.agents.agent import Agent
+from muster.store.database.counters import kept_value_of
 from muster.store.database.tables import agents
 from muster.store.rows import agent_from
 
@@ -19,6 +20,13 @@ AGENT_COUNTERS = (REVISION, FORGOTTEN)
 _REPORT = sa.cast(agents.c.report, sa.Text).label("report")
 _COLUMNS = [_REPORT if column is agents.c.report else column for column in agents.c]
 _CHANGED = sa.select(*_COLUMNS).where(agents.c.revision > sa.bindparam("known"))
+_DRAINED = sa.select(agents.c.id).where(agents.c.drain_reason.is_not(None))
+
+
+def drained_agents(connection: sa.Connection) -> frozenset[str]:
+    """Return the ids of the drained agents. Nobody drains another one before this transaction is over."""
+    kept_value_of(connection, REVISION)
+    return frozenset(connection.execute(_DRAINED).scalars())
 
 
 class KnownAgents:

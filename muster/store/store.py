@@ -35,7 +35,7 @@ from muster.store.folders import Folders, check_present
 from muster.store.heartbeats import Heartbeats
 from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
-from muster.store.known_agents import AGENT_COUNTERS, FORGOTTEN, REVISION, KnownAgents
+from muster.store.known_agents import AGENT_COUNTERS, FORGOTTEN, REVISION, KnownAgents, drained_agents
 from muster.store.overrides import OverrideRows
 from muster.store.owner_uids import OwnerUids
 from muster.store.presets import PresetRows
@@ -136,14 +136,19 @@ class Store:
             connection.execute(sa.insert(events), lines)
 
     def apply(self, changes: Iterable[Event]) -> list[Event]:
-        """Apply each event whose session is still in its `from_state` and as it `expects`. Return those events."""
+        """Apply each event whose session is still in its `from_state` and as it `expects`. Return those events.
+
+        None places a session on an agent that is drained by now.
+        """
         changes = list(changes)
         if not changes:
             return []
         with writing(self._engine) as connection:
             revision = increment_counter(connection, SESSION_REVISION)
             lock(connection, sorted({event.session_id for event in changes}))
-            return [event for event in changes if apply_one(connection, event, revision)]
+            drained = drained_agents(connection) if any(event.placed_on for event in changes) else frozenset()
+            possible = (event for event in changes if drained.isdisjoint(event.placed_on))
+            return [event for event in possible if apply_one(connection, event, revision)]
 
     def rename(self, session: Session, name: str, by: str, now: float) -> None:
         """Raises NameTakenError, and NotPossibleInStateError where it has ended or is about to."""

@@ -57,7 +57,8 @@ NO_SIGNAL: Mapping[str, Any] = {"signals": 0, "signalled_at": None, "leaves_at":
 class Event:
     """A change of one session. `to_state` equal to `from_state` without a reason only records facts.
 
-    It is dropped where the session is no longer in `from_state`, or a field that it `expects` has another value.
+    It is dropped where the session is no longer in `from_state`, a field that it `expects` has another value, or one of
+    the agents that the session is `placed_on` has been drained.
     """
 
     session_id: str
@@ -68,6 +69,7 @@ class Event:
     session: Mapping[str, Any] = field(default_factory=dict)
     kernels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     expects: Mapping[str, Any] = field(default_factory=dict)
+    placed_on: frozenset[str] = frozenset()
 
     @property
     def in_story(self) -> bool:
@@ -98,22 +100,26 @@ def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
     """Return PENDING → SCHEDULED for every placement of the plan."""
     placed = {placement.session_id for placement in plan.placements}
     sessions = {session.id: session for session in snapshot.pending if session.id in placed} if placed else {}
-    return [
-        transition(
-            sessions[placement.session_id],
-            _S.SCHEDULED,
-            _placed_text(sessions[placement.session_id], placement),
-            snapshot.now,
-            placed_mode=placement.mode,
-            wait=None,
-            retry_at=None,
-            stranded_on=(),
-            moved_for=None,
-            given=len(placement.allocations) if sessions[placement.session_id].spec.is_elastic else None,
-            kernels={kernel_id: {"allocation": a} for kernel_id, a in placement.allocations.items()},
-        )
-        for placement in plan.placements
-    ]
+    return [_placed(sessions[placement.session_id], placement, snapshot.now) for placement in plan.placements]
+
+
+def _placed(session: Session, placement: Placement, now: float) -> Event:
+    event = transition(
+        session,
+        _S.SCHEDULED,
+        _placed_text(session, placement),
+        now,
+        placed_mode=placement.mode,
+        wait=None,
+        retry_at=None,
+        stranded_on=(),
+        moved_for=None,
+        given=len(placement.allocations) if session.spec.is_elastic else None,
+        kernels={kernel_id: {"allocation": a} for kernel_id, a in placement.allocations.items()},
+    )
+    # A user may have held it, and an administrator drained an agent, since they were read.
+    agents = frozenset([allocation.agent_id for allocation in placement.allocations.values()])
+    return replace(event, expects={"held_by": session.held_by}, placed_on=agents)
 
 
 def _placed_text(session: Session, placement: Placement) -> str:

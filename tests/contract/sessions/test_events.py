@@ -12,10 +12,17 @@ import sqlalchemy as sa
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
+from muster.core.model.plan import Placement, Plan, Waits
 from muster.core.model.session import Allocation, GpuShare, Result, Session, SessionState
+from muster.core.model.snapshot import Snapshot
+from muster.store.database.connection import writing
+from muster.store.database.counters import increment_counter
+from muster.store.database.tables import agents
+from muster.store.known_agents import REVISION
 from muster.store.store import Store
 from tests.contract.forked import Forked
 from tests.contract.reading import only
+from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
 
@@ -41,6 +48,43 @@ def test_an_event_changes_state_reason_and_fields_and_is_a_story_line(store):
         (None, "PENDING", "submitted"),
         ("PENDING", "SCHEDULED", "placed on a1"),
     ]
+
+
+def placed(session: Session, *agents: str) -> Event:
+    allocations = {kernel.id: kernel.allocation for kernel in placed_on(session, *agents).kernels}
+    plan = Plan((Placement(session.id, "single-node", allocations),), Waits([]))
+    (event,) = transitions.place(plan, Snapshot((), (session,), NOW))
+    return event
+
+
+def test_a_session_that_was_held_since_is_not_placed(store):
+    store.add([session := make_session()])
+    store.apply([transitions.hold(session, "ada", NOW)])
+    assert store.apply([placed(session, "a1")]) == []
+    assert (only(store, session).state, only(store, session).agents) == (S.PENDING, ())
+
+
+def test_no_session_is_placed_on_an_agent_that_was_drained_since(store):
+    store.save_agents([make_agent("a1"), make_agent("a2")])
+    store.add(sessions := [make_session(1, cluster_size=2), make_session(2), make_session(3)])
+    store.drain_agent("a1", "disks")
+    events = [placed(s, *agents) for s, agents in zip(sessions, (("a2", "a1"), ("a1",), ("a2",)), strict=True)]
+    assert store.apply(events) == [events[2]]
+    store.resume_agent("a1")
+    assert store.apply(events) == events[:2]
+
+
+def test_a_placement_waits_for_a_drain_that_is_under_way(store):
+    store.save_agents([make_agent("a1")])
+    store.add([session := make_session()])
+    with ThreadPoolExecutor(1) as pool:
+        with writing(store._engine) as connection:
+            increment_counter(connection, REVISION)
+            connection.execute(sa.update(agents).values(drain_reason="disks"))
+            applied = pool.submit(store.apply, [placed(session, "a1")])
+            with pytest.raises(TimeoutError):
+                applied.result(timeout=0.2)
+        assert applied.result() == []
 
 
 def test_an_allocation_is_given_back(store):

@@ -1,0 +1,52 @@
+"""What users and administrators do between a decision's look at the cluster and its commit is not undone by it."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.transitions import Event
+from muster.core.model.session import SessionState
+
+S = SessionState
+Beside = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def beside(node, monkeypatch) -> Beside:
+    """Lets something happen right before the next decision is committed."""
+
+    def happens(command: Callable[[], object]) -> None:
+        apply = node.store.apply
+
+        def applied(events: Sequence[Event]) -> list[Event]:
+            if events:
+                monkeypatch.setattr(node.store, "apply", apply)
+                command()
+            return apply(events)
+
+        monkeypatch.setattr(node.store, "apply", applied)
+
+    return happens
+
+
+def changes(node, session, change: Callable[..., Event], *arguments: object) -> Callable[[], object]:
+    return lambda: node.store.apply([change(node.session(session), *arguments, "ada", node.now)])
+
+
+def test_a_session_that_is_held_while_it_is_placed_does_not_start(node, beside):
+    session = node.submit()
+    beside(changes(node, session, transitions.hold))
+    node.run(observe=False)
+    assert (node.state(session), node.session(session).held_by) == (S.PENDING, "ada")
+    changes(node, session, transitions.release)()
+    node.run(observe=False)
+    assert node.state(session) is S.RUNNING
+
+
+def test_no_session_starts_on_an_agent_that_is_drained_while_it_is_placed(node, agents, beside):
+    session = node.submit()
+    beside(lambda: node.store.drain_agent("a1", "disks"))
+    node.run(observe=False)
+    assert (node.state(session), node.session(session).agents) == (S.RUNNING, ("a2",))
+    assert agents[0].made == 0
