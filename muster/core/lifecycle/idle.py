@@ -85,7 +85,7 @@ def ends(session: Session, uses: Mapping[str, KernelUsage], rules: IdleRules, no
     """Return what follows for a RUNNING session: a warning, its withdrawal, a signal, or the session's end."""
     if limit_signal_is_due(session, now):
         reason = f"{session.spec.signal_name} goes to its command before its time limit is reached"
-        return transition(session, _S.RUNNING, reason, now, **raised(session, now))
+        return _of_limit(session, transition(session, _S.RUNNING, reason, now, **raised(session, now)))
     timeout = rules.timeout_of(session)
     idle = None if timeout is None else idle_for(session, uses)
     early = 0.0 if timeout is None else min(rules.warn_before_s, timeout / 2)
@@ -102,7 +102,12 @@ def ends(session: Session, uses: Mapping[str, KernelUsage], rules: IdleRules, no
     if now < at - rules.warn_before_s or limit <= rules.warn_before_s:
         return None
     reason = f"its time limit of {exact_duration(limit)} is reached at {_clock(at)}"
-    return transition(session, _S.RUNNING, reason, now, notice=_notice(session, reason))
+    return _of_limit(session, transition(session, _S.RUNNING, reason, now, notice=_notice(session, reason)))
+
+
+def _of_limit(session: Session, event: Event) -> Event:
+    """Return an event that follows from the session's time limit: its user may have extended that meanwhile."""
+    return replace(event, expects={"extended_s": session.extended_s})
 
 
 def _idle(

@@ -4,7 +4,7 @@ A report speaks for its own agent only: of kernels on other agents the recorded 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.core.agents.agent import Agent
@@ -236,9 +236,12 @@ def _survived(kernel: Kernel) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _End:
+    """An end of a session; `expects` are the fields on which it depends, and that users may change meanwhile."""
+
     reason: str
     result: Result
     exit_code: int | None = None
+    expects: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _ended(
@@ -261,7 +264,7 @@ def _ended(
     end = end or other
     if end is None:
         return None
-    return transition(
+    event = transition(
         session,
         _S.TERMINATING,
         end.reason,
@@ -270,6 +273,7 @@ def _ended(
         exit_code=end.exit_code,
         kernels=changed_facts(session.kernels, seen),
     )
+    return replace(event, expects=end.expects)
 
 
 def _recorded(kernel: Kernel) -> dict[str, Any]:
@@ -344,7 +348,8 @@ def _by_the_time(session: Session, now: float) -> _End | None:
 def _time_is_up(session: Session, now: float) -> _End | None:
     if not limit_is_reached(session, now):
         return None
-    return _End(f"its time limit of {exact_duration(session.time_limit or 0)} is reached", Result.FAILURE)
+    reason = f"its time limit of {exact_duration(session.time_limit or 0)} is reached"
+    return _End(reason, Result.FAILURE, expects={"extended_s": session.extended_s})
 
 
 def _has_to_leave(session: Session, now: float) -> _End | None:

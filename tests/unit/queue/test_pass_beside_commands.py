@@ -50,3 +50,39 @@ def test_no_session_starts_on_an_agent_that_is_drained_while_it_is_placed(node, 
     node.run(observe=False)
     assert (node.state(session), node.session(session).agents) == (S.RUNNING, ("a2",))
     assert agents[0].made == 0
+
+
+def test_a_session_that_is_extended_while_its_time_limit_ends_it_goes_on(node, beside):
+    session = node.submit(time_limit="10m")
+    node.run()
+    node.now += 600
+    beside(changes(node, session, transitions.extend, 600))
+    node.run()
+    assert node.state(session) is S.RUNNING
+    node.now += 600
+    node.run()
+    assert (node.state(session), node.session(session).reason) == (S.TERMINATED, "its time limit of 20m is reached")
+
+
+def test_a_session_that_is_extended_while_it_is_warned_has_no_warning_of_the_earlier_end(node, beside):
+    session = node.submit(time_limit="1h")
+    node.run()
+    node.now += 3300
+    beside(changes(node, session, transitions.extend, 3600))
+    node.run()
+    assert node.session(session).notice is None
+    node.now += 3600
+    node.run()
+    assert "its time limit of 2h is reached at" in node.session(session).notice
+
+
+def test_a_session_that_is_extended_while_its_signal_is_decided_on_gets_it_before_the_new_end(node, beside):
+    session = node.submit(command="train", signal="USR1@60", time_limit="10m")
+    node.run()
+    node.now += 550
+    beside(changes(node, session, transitions.extend, 600))
+    node.run()
+    assert node.session(session).signals == 0
+    node.now += 600
+    node.run()
+    assert node.session(session).signals == 1
