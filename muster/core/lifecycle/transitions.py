@@ -143,11 +143,18 @@ def preempt(plan: Plan, snapshot: Snapshot, asked: frozenset[str] = frozenset())
     sure = {key: preemption for key, preemption in requested.items() if preemption.for_session_id not in unsure}
     events = [_next_step(running[key], preemption, snapshot.now) for key, preemption in sure.items()]
     events += [
-        transition(session, _S.RUNNING, "its place is not needed any more: it goes on", snapshot.now, leaves_at=None)
+        _stays(session, snapshot.now)
         for session in running.values()
         if session.leaves_at is not None and session.ends_for is None and session.id not in requested
     ]
     return [event for event in events if event is not None]
+
+
+def _stays(session: Session, now: float) -> Event:
+    reason = "its place is not needed any more: it goes on"
+    event = transition(session, _S.RUNNING, reason, now, leaves_at=None)
+    # The drain of its agent may end it at that time, since it was read.
+    return replace(event, expects={"ends_for": None})
 
 
 def _next_step(session: Session, preemption: Preemption, now: float) -> Event | None:

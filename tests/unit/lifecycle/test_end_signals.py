@@ -214,6 +214,15 @@ def test_a_drained_agents_session_ends_after_its_signal_and_one_without_at_once(
     assert transitions.end_by_drain(running(None), "root", NOW).to_state is S.TERMINATING
 
 
+def test_a_drain_ends_a_session_that_a_decision_of_before_lets_go_on():
+    leaving = after(running(), NOW + 10, asks=True)
+    snapshot = snapshot_of(leaving, NOW + 60)
+    goes_on = transitions.preempt(asking(leaving, asks=False), snapshot)
+    drained = applied_to(leaving, transitions.end_by_drain(leaving, "root", NOW + 60))
+    (session, _) = applied(snapshot_of(drained, NOW + 60), goes_on).sessions
+    assert after(session, NOW + 130).reason == "ended by root"
+
+
 @cheap
 @given(
     signal_s=st.integers(1, 300),
