@@ -185,9 +185,12 @@ def hold(session: Session, by: str, now: float) -> Event:
 
 
 def release(session: Session, by: str, now: float) -> Event:
-    """Release a session into the queue again. Raises IllegalTransitionError when it is not PENDING."""
+    """Release a session into the queue again. Raises IllegalTransitionError when it is not PENDING.
+
+    It waits for no delay after a failed launch any more: whoever releases it wants it to start.
+    """
     _must_be_pending(session, "released")
-    event = transition(session, _S.PENDING, f"released by {by}", now, held_by=None, wait=None)
+    event = transition(session, _S.PENDING, f"released by {by}", now, held_by=None, retry_at=None, wait=None)
     return replace(event, expects={"held_by": session.held_by})
 
 

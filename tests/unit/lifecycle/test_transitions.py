@@ -103,7 +103,8 @@ def test_a_pending_session_is_held_and_released_by_name_with_a_message():
     assert (held.session, held.expects) == ({"held_by": "eve", "wait": None}, {"held_by": None})
     released = transitions.release(replace(session, held_by="eve"), "ada", NOW)
     assert (released.to_state, released.reason) == (S.PENDING, "released by ada")
-    assert (released.session, released.expects) == ({"held_by": None, "wait": None}, {"held_by": "eve"})
+    changes = {"held_by": None, "retry_at": None, "wait": None}
+    assert (released.session, released.expects) == (changes, {"held_by": "eve"})
 
 
 @pytest.mark.parametrize("state", sorted(set(S) - {S.PENDING}))

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.core.agents.agent import AgentState
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.applied import applied_to
 from muster.core.model.policy import Limit, Limits, SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Result, Session, SessionState
@@ -47,6 +49,12 @@ def test_a_failed_launch_is_tried_again_at_its_time():
     assert (wait.code, wait.until) == (WaitCode.RETRY, NOW + 4.5)
     assert wait.message == f"the last launch failed (no port); it is tried again at {format_moment(NOW + 5)}"
     assert refusal(make_session(retry_at=NOW)) is None
+
+
+def test_a_session_that_is_released_waits_no_more_for_the_delay_after_a_failed_launch():
+    failed = make_session(retry_at=NOW + 4.5, reason="no port")
+    held = applied_to(failed, transitions.hold(failed, "ada", NOW))
+    assert refusal(applied_to(held, transitions.release(held, "ada", NOW))) is None
 
 
 def test_a_session_does_not_start_before_its_begin():
