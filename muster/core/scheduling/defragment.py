@@ -27,14 +27,22 @@ class Movable(NamedTuple):
 
 def may_move(other: Session, session: Session, now: float) -> bool:
     """Return whether a session may be queued again so that another starts in its place."""
-    ran_s = lost_s(other, now)
+    since = moves_from(other)
     return (
-        other.state is SessionState.RUNNING
-        and other.spec.requeue
+        since is not None
+        and since <= now
         and other.spec.priority <= session.spec.priority
         and other.id not in session.spec.dependencies
-        and (other.requeues == 0 or ran_s >= RUNS_BETWEEN_MOVES_S)
     )
+
+
+def moves_from(session: Session) -> float | None:
+    """Return from when on a session may be moved, in seconds since the epoch; None where that is never."""
+    if session.state is not SessionState.RUNNING or not session.spec.requeue:
+        return None
+    if session.requeues == 0:
+        return 0.0
+    return None if session.started_at is None else session.started_at + RUNS_BETWEEN_MOVES_S
 
 
 def lost_s(session: Session, now: float) -> float:

@@ -14,6 +14,7 @@ from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import WaitCode
 from muster.core.scheduling.defragment import RUNS_BETWEEN_MOVES_S
+from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.simulation.simulation import Cluster, Job, simulate
 from muster.core.whatif.hypothesis import Moved
@@ -141,6 +142,22 @@ def test_only_restartable_ones_move_and_head_and_moved_ones_start(snapshot):
         then = applied(then, [ended(session, {}, NOW) for session in terminating])
         placed = {placement.session_id for placement in schedule(then).placements}
         assert placed.issuperset({head, *ids})
+
+
+@given(spread_out(), st.sampled_from((1, 600, 1800, 3600)))
+def test_what_a_pass_takes_over_from_an_earlier_one_delays_no_move(snapshot, seconds):
+    memory = PassMemory()
+    schedule(snapshot, memory)
+    later = replace(snapshot, now=snapshot.now + seconds)
+    assert schedule(later, memory).preemptions == schedule(later).preemptions
+
+
+def test_one_that_was_queued_again_moves_in_time_though_nothing_else_changes():
+    memory = PassMemory()
+    snapshot = world(runs(1, "a1", RUNS_BETWEEN_MOVES_S - 30, requeues=1), runs(2, "a2", requeue=False), HEAD)
+    for seconds, moving in ((0, []), (29.9, []), (30, ["s1"])):
+        plan = schedule(replace(snapshot, now=NOW + seconds), memory)
+        assert [each.session_id for each in plan.preemptions] == [make_session(1).id for _ in moving]
 
 
 @given(spread_out())

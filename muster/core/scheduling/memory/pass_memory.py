@@ -1,7 +1,7 @@
 """What one pass may take over from the one before: what has not changed is not worked out again."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +10,7 @@ from muster.core.model.plan import Plan
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.admission import moments
+from muster.core.scheduling.defragment import moves_from
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.memory.difference import are_the_same, difference
 from muster.core.scheduling.memory.group_memory import GroupMemory, decide_alike
@@ -87,4 +88,10 @@ def _next_change(snapshot: Snapshot) -> float:
     if any(session.time_limit is not None and session.started_at is None for session in snapshot.placed):
         return snapshot.now
     ends = (end for session in snapshot.placed if (end := end_of(session, snapshot.now)) > snapshot.now)
-    return min((*moments(snapshot), *ends), default=math.inf)
+    return min((*moments(snapshot), *ends, *_moves(snapshot)), default=math.inf)
+
+
+def _moves(snapshot: Snapshot) -> Iterator[float]:
+    """Yield later times from which on sessions may be moved that were queued again not long ago."""
+    moved = (s for s in snapshot.placed if s.requeues and snapshot.policy.of(s.spec.resource_group).defragment)
+    return (at for session in moved if (at := moves_from(session)) is not None and at > snapshot.now)
