@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from muster.core.usage.by_owner import SessionRun
 from muster.core.usage.kernel import KernelUsage
 from muster.core.usage.report import RunUsage
 from muster.core.values.slots import Slots, total
@@ -14,6 +15,14 @@ from muster.store.database.tables import kernel_uses, kernels, sessions
 
 _CHUNK = 500
 _FIELDS = tuple(field.name for field in fields(KernelUsage))
+_SIZE = sessions.c.spec["cluster_size"].as_string().label("size")
+
+
+class EarlierRun(NamedTuple):
+    """A run of a session that was queued again or restarted since: in the launch of that generation."""
+
+    session_id: str
+    generation: int
 
 
 class KernelUses:
@@ -49,8 +58,7 @@ class KernelUses:
         They are read in pieces, so that a long time needs no more memory than a short one.
         """
         columns = ("id", "name", "array_id", "array_name", "owner", "project", "submitted_at", "started_at", "ended_at")
-        size = sessions.c.spec["cluster_size"].as_string().label("size")
-        query = sa.select(*(sessions.c[name] for name in columns), sessions.c.generation, sessions.c.given, size)
+        query = sa.select(*(sessions.c[name] for name in columns), sessions.c.generation, sessions.c.given, _SIZE)
         query = query.where(sessions.c.submitted_at < until)
         query = query.where(sa.or_(sessions.c.ended_at.is_(None), sessions.c.ended_at >= since))
         query = query.where(sessions.c.owner.in_(users)) if users else query
@@ -69,9 +77,51 @@ class KernelUses:
                 return
             last = ids[-1]
 
+    def earlier_runs(self, after: float, session_ids: Sequence[str] | None = None) -> dict[EarlierRun, SessionRun]:
+        """Return the runs before the present or last one of these sessions, as far as they were observed.
+
+        Without ids, of all sessions that have not ended or ended later than `after`. Only runs count that ended later.
+        """
+        is_over = sa.or_(sessions.c.started_at.is_(None), kernel_uses.c.generation != sessions.c.generation)
+        query = sa.select(kernel_uses).join(sessions, sessions.c.id == kernel_uses.c.session_id).where(is_over)
+        found: dict[EarlierRun, SessionRun] = {}
+        with reading(self._engine) as connection:
+            if session_ids is None:
+                pieces = [query.where(sa.or_(sessions.c.ended_at.is_(None), sessions.c.ended_at > after))]
+            else:
+                chunks = (session_ids[start : start + _CHUNK] for start in range(0, len(session_ids), _CHUNK))
+                pieces = [query.where(sessions.c.id.in_(ids)) for ids in chunks]
+            for piece in pieces:
+                found |= _earlier_runs(connection, _usages(connection, piece))
+        return {key: run for key, run in found.items() if run.ended_at > after}
+
+
+def _earlier_runs(connection: sa.Connection, uses: Iterable[KernelUsage]) -> dict[EarlierRun, SessionRun]:
+    """Return the runs that this usage is of."""
+    by_run: dict[EarlierRun, list[KernelUsage]] = {}
+    for use in uses:
+        by_run.setdefault(EarlierRun(use.session_id, use.generation), []).append(use)
+    ids = sorted({run.session_id for run in by_run})
+    found: dict[EarlierRun, SessionRun] = {}
+    for start in range(0, len(ids), _CHUNK):
+        some = ids[start : start + _CHUNK]
+        slots = _slots(connection, some)
+        query = sa.select(sessions.c.id, sessions.c.owner, sessions.c.resource_group, _SIZE)
+        rows = {row["id"]: row for row in connection.execute(query.where(sessions.c.id.in_(some))).mappings()}
+        for key, of_run in by_run.items():
+            if key.session_id in rows:
+                row = rows[key.session_id]
+                had = total(_given(row, slots[key.session_id], of_run))
+                ended_at = max(use.seen_at for use in of_run)
+                found[key] = SessionRun(row["owner"], row["resource_group"], had, of_run[0].began_at, ended_at)
+    return found
+
 
 def _uses(connection: sa.Connection, session_ids: Sequence[str]) -> list[KernelUsage]:
-    query = sa.select(kernel_uses).where(kernel_uses.c.session_id.in_(session_ids))
+    return _usages(connection, sa.select(kernel_uses).where(kernel_uses.c.session_id.in_(session_ids)))
+
+
+def _usages(connection: sa.Connection, query: sa.Select[Any]) -> list[KernelUsage]:
     ordered = query.order_by(kernel_uses.c.generation, kernel_uses.c.kernel_id)
     return [KernelUsage(**{name: row[name] for name in _FIELDS}) for row in connection.execute(ordered).mappings()]
 

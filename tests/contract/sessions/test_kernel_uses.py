@@ -7,6 +7,7 @@ import pytest
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.launch_usage import LaunchUsage, Sample, samples_in
 from muster.core.model.session import SessionState
+from muster.core.usage.by_owner import SessionRun
 from muster.core.usage.kernel import KernelUsage
 from muster.core.values.slots import Slots
 from muster.service.queue.worker import with_recorded_usage
@@ -67,6 +68,36 @@ def test_runs_are_those_within_the_time_with_what_they_used(store):
     assert (second.kernels, second.slots) == (2, Slots(cpu=2000, mem=2 << 30))
     assert list(store.uses.runs(NOW, NOW + 1000, NOW + 100, projects=["audio"])) == []
     assert len(list(store.uses.runs(NOW, NOW + 1000, NOW + 100, users=["ada"], projects=["vision"]))) == 2
+
+
+def test_earlier_runs_are_those_that_ended_with_a_restart_or_in_the_queue(store):
+    restarted = replace(running(1, cluster_size=2, cpu=2), generation=8, started_at=NOW + 50)
+    queued = replace(make_session(2, owner="bob", resource_group="gpu"), generation=7, requeues=1)
+    elastic = replace(make_session(3, cluster_size="1-3"), generation=7, requeues=1)
+    store.add([restarted, queued, elastic, running(4)])
+    store.uses.save([use_of(restarted, 7, 0), replace(use_of(restarted, 7, 1), seen_at=NOW + 20)])
+    store.uses.save([use_of(restarted, 8), use_of(queued), use_of(running(4))])
+    store.uses.save([use_of(elastic), replace(use_of(elastic), kernel_id=elastic.spare[0].id)])
+    runs = {
+        (restarted.id, 7): SessionRun("ada", "default", Slots(cpu=4000, mem=2 << 30), NOW, NOW + 20),
+        (queued.id, 7): SessionRun("bob", "gpu", Slots(cpu=1000, mem=1 << 30), NOW, NOW + 10),
+        (elastic.id, 7): SessionRun("ada", "default", Slots(cpu=2000, mem=2 << 30), NOW, NOW + 10),
+    }
+    assert store.uses.earlier_runs(NOW) == runs
+    assert store.uses.earlier_runs(NOW, [queued.id]) == {(queued.id, 7): runs[queued.id, 7]}
+    assert set(store.uses.earlier_runs(NOW + 15)) == {(restarted.id, 7)}
+    assert store.uses.earlier_runs(NOW, []) == {}
+
+
+def test_earlier_runs_of_sessions_that_ended_long_ago_are_not_looked_for(store):
+    recently, long_ago = (
+        replace(running(number), state=SessionState.TERMINATED, generation=8, ended_at=NOW + number)
+        for number in (20, 2)
+    )
+    store.add([recently, long_ago])
+    store.uses.save([use_of(recently, 7), use_of(long_ago, 7)])
+    assert set(store.uses.earlier_runs(NOW + 5)) == {(recently.id, 7)}
+    assert set(store.uses.earlier_runs(NOW + 5, [long_ago.id])) == {(long_ago.id, 7)}
 
 
 class Usage:

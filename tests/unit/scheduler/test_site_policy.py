@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Result, Session, SessionState
+from muster.core.usage.kernel import KernelUsage
 from muster.service.scheduler.site_policy import SiteScheduling
 from muster.settings import Settings
 from muster.store.store import Store
@@ -17,6 +19,7 @@ from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
 
 DAY = 86400.0
+S = SessionState
 FAIR = {"scheduling": {"order": "fair_share", "placement": "best"}, "usage_half_life_s": DAY}
 
 
@@ -74,6 +77,45 @@ def test_running_and_ended_sessions_count(settings, make_store):
     running = replace(placed_on(make_session(2, owner="bob", cpu=4), "a1"), started_at=NOW - DAY)
     store.add([ran(1, "ada", -2, -1), running])
     assert usage(SiteScheduling(settings, store), store) == {"ada": pytest.approx(0.125), "bob": pytest.approx(0.5)}
+
+
+def began_again(store: Store, number: int, begin_days: float, end_days: float, again: bool) -> Session:
+    """Add a session of ada's that has run with all cores; then it was queued again, or restarted and runs again."""
+    session = placed_on(make_session(number, cpu=4, requeue=True), "a1")
+    began, ended = NOW + begin_days * DAY, NOW + end_days * DAY
+    runs = replace(session, generation=8, started_at=ended)
+    waits = replace(session, generation=7, started_at=None, requeues=1, state=SessionState.PENDING)
+    store.add([runs if again else waits])
+    store.uses.save([KernelUsage(session.main.id, 7, session.id, began, ended, ended)])
+    return session
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_what_a_session_used_before_it_was_queued_again_or_restarted_counts_further(settings, make_store, again):
+    store = make_store()
+    began_again(store, 1, -1, 0, again)
+    assert usage(SiteScheduling(settings, store), store) == {"ada": pytest.approx(0.5)}
+    assert usage(SiteScheduling(settings, store), store, 1)["ada"] == pytest.approx(0.75 if again else 0.25)
+
+
+def test_a_run_counts_once_while_its_session_waits_runs_again_and_has_ended(settings, make_store):
+    store = make_store()
+    often = SiteScheduling(settings, store)
+    session = replace(placed_on(make_session(1, cpu=4, requeue=True), "a1"), started_at=NOW - DAY)
+    store.add([session])
+    store.uses.save([KernelUsage(session.main.id, 7, session.id, NOW - DAY, NOW, NOW)])
+    seen = []
+    for from_state, to_state, changes in (
+        (S.RUNNING, S.RUNNING, {}),
+        (S.RUNNING, S.TERMINATING, {"requeue_after_end": True}),
+        (S.TERMINATING, S.PENDING, {"started_at": None}),
+        (S.PENDING, S.RUNNING, {"started_at": NOW, "generation": 8}),
+        (S.RUNNING, S.TERMINATED, {"ended_at": NOW}),
+    ):
+        store.apply([Event(session.id, NOW, from_state, to_state, session=changes)])
+        seen += [usage(often, store), usage(often, store), usage(SiteScheduling(settings, store), store)]
+    assert seen == [{"ada": pytest.approx(0.5)}] * len(seen)
+    assert usage(often, store, 1) == usage(often, store, 1) == {"ada": pytest.approx(0.25)}
 
 
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
