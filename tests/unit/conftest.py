@@ -1,6 +1,7 @@
 """Control nodes with simulated agents; a test file that needs others defines its own."""
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,3 +36,13 @@ def node(control_node, agents):
     made = control_node(*agents)
     made.run()
     return made
+
+
+@pytest.fixture
+def summer_time_in_summer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Lets the machine be in a zone one hour ahead of UTC, and two in summer."""
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()

@@ -1,7 +1,6 @@
 """`reservation create`, `reservation ls`, `reservation rm`."""
 
 import time
-from datetime import UTC, datetime
 
 import click
 
@@ -59,7 +58,7 @@ def create(
     """
     if agents and group is not None:
         raise BadInputError("--group: agents are named already; give either --agent or --group")
-    begins_at, ends_at = window(begin, _end(end, duration), datetime.now(UTC).astimezone())
+    begins_at, ends_at = window(begin, _end(end, duration), time.time())
     reservation = Reservation(
         name=name,
         begins_at=begins_at,

@@ -172,6 +172,14 @@ def parse_moment(value: object, now: datetime) -> float:
     return seconds
 
 
+def local_time(seconds: float) -> datetime:
+    """Return the moment in the machine's local time, as `parse_moment` takes it: without a zone.
+
+    How far the zone is from UTC depends on the date, which a zone of this moment would hide.
+    """
+    return datetime.fromtimestamp(seconds)  # noqa: DTZ006 - see above
+
+
 def format_moment(seconds: float) -> str:
     """Return the moment as people read it, in UTC: `2026-11-22 08:00:30 UTC`."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,32 +1,31 @@
 """Agents set aside for a time: made, listed, taken back."""
 
 import time
-from datetime import UTC, datetime
 
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError
-from muster.core.values.units import parse_moment, timestamp
+from muster.core.values.units import local_time, parse_moment, timestamp
 from muster.service.agents.agents import named_agents
 from muster.service.wake import wake
 from muster.settings import Settings
 from muster.store.store import Store
 
 
-def window(begin: str, end: str, now: datetime) -> tuple[float, float]:
-    """Return both as seconds since the epoch. An `end` that is relative counts from the beginning.
+def window(begin: str, end: str, now: float) -> tuple[float, float]:
+    """Return both as seconds since the epoch, as `now` is. An `end` that is relative counts from the beginning.
 
     Raises BadInputError.
     """
     begins_at = _moment("--begin", begin, now)
-    return begins_at, _moment("--end", end, datetime.fromtimestamp(begins_at, UTC).astimezone(now.tzinfo))
+    return begins_at, _moment("--end", end, begins_at)
 
 
-def _moment(option: str, text: str, now: datetime) -> float:
+def _moment(option: str, text: str, since: float) -> float:
     try:
-        return parse_moment(text, now)
+        return parse_moment(text, local_time(since))
     except ValueError as error:
         raise BadInputError(f"{option}: {error}; write 2026-11-22T08:00, 08:00 or +2h") from None
 

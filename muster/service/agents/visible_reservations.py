@@ -1,8 +1,8 @@
 """Reservations as administrators make and take them back, in the pages and by the API."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from muster.core.model.reservation import Reservation
 from muster.core.model.token import Token
@@ -43,7 +43,7 @@ class AdministratorsReservations:
         check_admin(self._token)
         if request.agents and request.resource_group is not None:
             raise BadInputError("resource_group: agents are named already; give either agents or a group")
-        begins_at, ends_at = window(request.begin, request.end, datetime.now(UTC).astimezone())
+        begins_at, ends_at = window(request.begin, request.end, time.time())
         reservation = Reservation(
             name=request.name,
             begins_at=begins_at,

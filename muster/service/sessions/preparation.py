@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from muster.core.model.apps import with_kinds
@@ -14,6 +13,7 @@ from muster.core.notify.callback_hosts import check_callback
 from muster.core.spec.errors import checked, root_field
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError
+from muster.core.values.units import local_time
 from muster.core.whatif.explain import HOPELESS
 from muster.service.images.catalog import with_catalog_images
 from muster.service.reach.ssh_access import control_public_key
@@ -68,7 +68,6 @@ class SessionPreparation:
         self, values: Mapping[str, Any], owner: str, now: float, *checks: Callable[[SessionSpec], None]
     ) -> SessionSpec:
         """Return the spec as the queue keeps it. Raises SpecError with the errors of all steps, and of `checks`."""
-        local = datetime.fromtimestamp(now)  # noqa: DTZ006 - how far its zone is from UTC depends on the date
         settings = self._settings
         apps = settings.app_kinds(), settings.launch_policy().sshd_port
         steps: list[Callable[[SessionSpec], SessionSpec | None]] = [
@@ -81,7 +80,7 @@ class SessionPreparation:
             lambda spec: check_callback(spec, settings.allowed_callbacks),
             *checks,
         ]
-        found = checked(SessionSpec, values, local)
+        found = checked(SessionSpec, values, local_time(now))
         errors, spec = list(found.errors), found.part
         if spec is None:
             raise SpecError(errors)

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from muster.core.model.token import Token
@@ -11,6 +10,7 @@ from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.errors import FieldError, NotFoundError, SpecError
+from muster.core.values.units import local_time
 from muster.service.identity.permissions import check_may_change
 from muster.service.sessions.preset_views import PresetsView, PresetView
 from muster.settings import Settings
@@ -56,7 +56,7 @@ class OwnedPresets:
         if not (0 < len(name) <= MAX_PRESET_NAME and name.isprintable() and name == name.strip()):
             remedy = f"write 1 to {MAX_PRESET_NAME} characters that can be printed"
             raise SpecError([FieldError("preset", f"{name[: MAX_PRESET_NAME + 1]!r} is no name", remedy)])
-        spec = validated(SessionSpec, values, datetime.now(UTC).astimezone())
+        spec = validated(SessionSpec, values, local_time(time.time()))
         # A moment that has passed by the next time.
         fields = written(spec.model_copy(update={"begin": None}))
         if len(json.dumps(fields)) > MAX_PRESET_BYTES:

@@ -1,11 +1,10 @@
 """The keys and the times of a usage report, as people write them."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from muster.core.usage.report import KEYS
 from muster.core.values.errors import BadInputError
-from muster.core.values.units import parse_duration, parse_moment
+from muster.core.values.units import local_time, parse_duration, parse_moment
 
 DEFAULT_SPAN_S = 30 * 86400.0
 
@@ -29,4 +28,4 @@ def point_or_ago(text: str, now: float, field: str) -> float:
 
 
 def _point(text: str, now: float) -> float:
-    return parse_moment(text, datetime.fromtimestamp(now, UTC).astimezone())
+    return parse_moment(text, local_time(now))

@@ -67,6 +67,15 @@ def test_an_end_counts_from_the_begin():
     assert seconds(made["ends_at"]) - seconds(made["begins_at"]) == 8 * 3600
 
 
+@pytest.mark.usefixtures("summer_time_in_summer")
+@pytest.mark.parametrize(("month", "from_utc_h"), [("01", 1), ("07", 2)])
+def test_a_time_is_the_one_that_clocks_show_on_that_day(month, from_utc_h):
+    times = ("--begin", f"2099-{month}-20T20:00", "--end", f"2099-{month}-21T06:00")
+    made = muster("reservation", "create", "disks", *times, "--json").json
+    assert made["begins_at"] == f"2099-{month}-20T{20 - from_utc_h}:00:00.000+00:00"
+    assert made["ends_at"] == f"2099-{month}-21T0{6 - from_utc_h}:00:00.000+00:00"
+
+
 def test_a_new_reservation_names_sessions_that_may_still_run(cluster):
     now = time.time()
     forever, short = running_session(1, "a1", name="train"), running_session(2, "a1", name="lab", time_limit="1h")

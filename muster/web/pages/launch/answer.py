@@ -13,7 +13,7 @@ from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
 from muster.core.values.errors import FieldError, MusterError, SpecError
-from muster.core.values.units import format_minute
+from muster.core.values.units import format_minute, local_time
 from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where
 from muster.service.questions.views import DryRunItemView, DryRunView, SuggestionView
 from muster.service.sessions.launch_choices import LaunchChoices
@@ -71,7 +71,7 @@ class Preview:
 
 def preview_of(form: LaunchForm, choices: LaunchChoices, dry_run: RunDry) -> Preview:
     """Return the preview of a form."""
-    now = datetime.now().astimezone()
+    now = local_time(time.time())
     picture, text = None, None
     try:
         values, count = values_of(form), form.sessions

@@ -1,0 +1,17 @@
+"""The times of a usage report, as people write them."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from muster.service.usage.reports import point_or_ago
+
+
+@pytest.mark.usefixtures("summer_time_in_summer")
+@pytest.mark.parametrize("now", [datetime(2026, 1, 20, tzinfo=UTC), datetime(2026, 7, 20, tzinfo=UTC)])
+def test_a_time_is_the_one_that_clocks_showed_on_that_day(now):
+    for text, at in (
+        ("2025-12-01T08:00", datetime(2025, 12, 1, 7, tzinfo=UTC)),
+        ("2025-08-01T08:00", datetime(2025, 8, 1, 6, tzinfo=UTC)),
+    ):
+        assert point_or_ago(text, now.timestamp(), "--since") == at.timestamp()
