@@ -18,7 +18,7 @@ from muster.core.model.folders import (
     check_owner,
     check_quota,
 )
-from muster.core.values.errors import AnsibleFailedError
+from muster.core.values.errors import AnsibleFailedError, NotPossibleInStateError
 from muster.service.at_once import AtOnce
 from muster.service.folders.measurements import Measurements, Visited
 from muster.service.identity.owner_uids import check_uid, with_uids
@@ -61,18 +61,26 @@ class FolderService:
             return folder, self._visited("present", [folder])
 
     def set_quota(self, name: str, owner: str, quota_bytes: int | None) -> tuple[Folder, Visited]:
-        """Raises NotFoundError, BadInputError, and NotPossibleInStateError where too many are being changed."""
+        """Set what a folder may hold.
+
+        Raises NotFoundError, BadInputError, and NotPossibleInStateError for a folder that is being removed, or where
+        too many are being changed.
+        """
         if quota_bytes is not None:
             check_quota(quota_bytes)
-        folder = replace(self._store.folders.find(owner, name), quota_bytes=quota_bytes)
+        folder = replace(self._kept(name, owner), quota_bytes=quota_bytes)
         with _CHANGES.counted(owner):
             self._store.folders.set_quota(folder, quota_bytes)
             self._measurements.forget(folder)
             return folder, self._visited("present", [folder])
 
     def share(self, name: str, owner: str, grantee: str, *, read_only: bool) -> Folder:
-        """Raises NotFoundError, and BadInputError for an impossible grantee."""
-        folder = self._store.folders.find(owner, name)
+        """Share a folder, and return it.
+
+        Raises BadInputError for an impossible grantee, NotFoundError, and NotPossibleInStateError for a folder that is
+        being removed.
+        """
+        folder = self._kept(name, owner)
         check_grantee(grantee, owner)
         self._store.folders.share(folder, FolderShare(grantee, read_only))
         return self._store.folders.find(owner, name)
@@ -103,6 +111,18 @@ class FolderService:
         # Agents that are no longer known took its data with them.
         gone = {*visited.answers, *(set(folder.left_on) - known)}
         return self._store.folders.removed_from(folder, gone), visited
+
+    def _kept(self, name: str, owner: str) -> Folder:
+        """Return a folder that is not being removed: agents would make what they have removed again, for good.
+
+        Raises NotFoundError and NotPossibleInStateError.
+        """
+        folder = self._store.folders.find(owner, name)
+        if folder.removed_at is not None:
+            raise NotPossibleInStateError(
+                f"folder {name} is being removed; to remove what is left of it, say `muster folder rm {name}` again"
+            )
+        return folder
 
     def _visited(
         self,

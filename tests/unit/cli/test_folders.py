@@ -56,6 +56,18 @@ def test_an_agent_that_is_away_keeps_its_part_and_that_is_said(store):
     }
 
 
+@pytest.mark.parametrize("change", [("quota", "data", "1G"), ("share", "data", "bob")])
+def test_a_folder_that_is_being_removed_is_changed_no_more(store, change):
+    store.save_agents([replace(make_agent("far"), state=AgentState.LOST, problem="no route")])
+    muster("folder", "create", "data")
+    muster("folder", "rm", "data", "--yes")
+    refused = muster("folder", *change)
+    said = "muster: folder data is being removed; to remove what is left of it, say `muster folder rm data` again"
+    assert (refused.code, refused.errors) == (1, [said])
+    (folder,) = muster("folder", "ls", "--no-size", "--json").json
+    assert (folder["state"], folder["quota_bytes"], folder["shared_with"]) == ("removing", None, [])
+
+
 def test_all_owners_folders_are_listed_only_on_request():
     muster("folder", "create", "his", "--owner", "bob")
     assert muster("folder", "ls", "--json").json == []
