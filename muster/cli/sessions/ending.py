@@ -23,6 +23,8 @@ from muster.service.sessions.views import SessionView
 def terminate(references: tuple[str, ...], everything: bool, wait: bool, as_json: bool) -> None:
     """End sessions; by the name of an array all of it."""
     with opened_backend() as backend:
+        if everything and references:
+            raise BadInputError("--all: sessions are named as well; name them, or give --all alone")
         if everything:
             references = tuple(session.id for session in backend.search(SessionQuery(mine=True)))
         elif not references:

@@ -153,6 +153,7 @@ def submit(
     if schema:
         print_json(SessionSpec.model_json_schema(mode="validation"))
         return
+    _check_wait(wait_timeout, waits=wait)
     spec = _merged(session_file(file) if file else {}, _from_script(ctx, script), _given(ctx))
     command = ctx.meta.get("muster.command")
     if command is not None:
@@ -182,6 +183,11 @@ def submit(
             if as_json:
                 print_json(ended)
             ctx.exit(max(_exit_code(session) for session in ended))
+
+
+def _check_wait(timeout_s: float | None, *, waits: bool) -> None:
+    if timeout_s is not None and not waits:
+        raise BadInputError("--wait-timeout: nothing is waited for; give --wait too")
 
 
 def _queued(
@@ -293,10 +299,23 @@ def _from_script(ctx: click.Context, path: Path | None) -> dict[str, Any]:
     except click.UsageError as error:
         raise BadInputError(f"{path}: {error.format_message()}") from None
     given = _given(context)
-    if len(given) == 0 and words:
-        raise BadInputError(f"{path}: {_MARK} {shlex.join(words)} holds no flag of the session spec")
+    if foreign := _foreign(context):
+        raise BadInputError(
+            f"{path}: {_MARK} {foreign} is no flag of the session spec; write it behind `muster submit` itself"
+        )
     sbatch = ctx.meta[_SBATCH] = from_sbatch_lines(path, text)
     return {"name": path.stem, **_merged({} if sbatch is None else sbatch.fields, given), "script": text}
+
+
+def _foreign(script: click.Context) -> str | None:
+    """Return the first word of a script's lines that its session's spec has no field for; None without any."""
+    if "muster.command" in script.meta:
+        return "--"
+    for option in script.command.params:
+        is_given = script.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if is_given and option.name not in {*_FLAGGED, "env_files"}:
+            return option.opts[0] if isinstance(option, click.Option) else str(script.params[option.name or ""])
+    return None
 
 
 def _public_keys(files: Sequence[Path]) -> list[str]:

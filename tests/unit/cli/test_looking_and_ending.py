@@ -175,6 +175,17 @@ def test_commands_for_one_session_say_how_to_name_one_of_an_array():
         assert (answer.code, answer.errors) == (2, [said])
 
 
+def test_all_sessions_are_not_ended_where_some_are_named():
+    submitted("--name", "a")
+    submitted("--name", "b")
+    answer = muster("terminate", "a", "--all")
+    assert (answer.code, answer.errors) == (
+        2,
+        ["muster: --all: sessions are named as well; name them, or give --all alone"],
+    )
+    assert {session["state"] for session in muster("ls", "--json").json} == {"PENDING"}
+
+
 # Held and released
 
 

@@ -109,6 +109,24 @@ def test_flags_win_over_script_lines_and_script_lines_over_the_file(tmp_path, sc
     assert (spec["priority"], spec["cpu"], spec["mem"]) == (30, "2000m", 1 << 30)
 
 
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("--cpu 2 --count 3", "--count"),
+        ("--cpu 2 --owner bob", "--owner"),
+        ("--wait --cpu 2", "--wait"),
+        ("--cpu 2 other.sh", "other.sh"),
+        ("--cpu 2 -- true", "--"),
+    ],
+)
+def test_a_script_line_with_what_is_no_flag_of_the_spec_is_refused(script, line, word):
+    path = script(f"#!/bin/sh\n#MUSTER {line}\ntrue\n")
+    answer = muster("submit", path)
+    said = f"muster: {path}: #MUSTER {word} is no flag of the session spec; write it behind `muster submit` itself"
+    assert (answer.code, answer.errors) == (2, [said])
+    assert nothing_queued()
+
+
 def test_variables_of_the_file_stay_where_a_flag_names_others(tmp_path, script):
     filed = tmp_path / "session.yml"
     filed.write_text("env: {A: file, B: file, C: 1}\n", encoding="utf-8")
@@ -284,6 +302,12 @@ def test_waiting_ends_when_the_time_to_wait_is_over():
     answer = muster("submit", "--name", "a", "--wait", "--wait-timeout", "0.01")
     assert answer.code == 1
     assert "still waiting for a (PENDING)" in answer.err
+
+
+def test_a_time_to_wait_without_a_wait_is_refused():
+    answer = muster("submit", "--name", "a", "--wait-timeout", "5")
+    assert (answer.code, answer.errors) == (2, ["muster: --wait-timeout: nothing is waited for; give --wait too"])
+    assert nothing_queued()
 
 
 def test_local_rank_is_chosen_by_a_flag(store):
