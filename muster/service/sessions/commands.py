@@ -1,7 +1,7 @@
 """Commands on sessions: submit, end, hold, release, restart, rename."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from muster.core.lifecycle import transitions
@@ -59,12 +59,12 @@ class SessionCommands:
         def end(session: Session, now: float) -> Event | None:
             if session.state in FINAL or session.ends_for_good:
                 return None
+            if only_pending and session.state is not SessionState.PENDING:
+                return None
             return transitions.end_by_user(session, by, now)
 
         found = self._found(references)
-        if only_pending:
-            return self._changed([_pending(same, "cancelled", or_ended=True) for same in found], end)
-        return self._changed(found, end)
+        return self._changed_pending(found, "cancelled", end, FINAL) if only_pending else self._changed(found, end)
 
     def end_for_drain(self, references: Iterable[str], by: str) -> list[Session]:
         """End sessions of drained agents; one that asks for a signal gets that, and its time, first.
@@ -87,7 +87,7 @@ class SessionCommands:
                 return None
             return transitions.hold(session, by, now)
 
-        return self._changed([_pending(same, "held") for same in self._found(references)], hold)
+        return self._changed_pending(self._found(references), "held", hold, {SessionState.PENDING})
 
     def release(self, references: Iterable[str], by: str) -> list[Session]:
         """Let held sessions wait for their turn again; any other is left as it is. Raises as `terminate`."""
@@ -147,6 +147,27 @@ class SessionCommands:
     def _found(self, references: Iterable[str]) -> list[list[Session]]:
         """Return for each reference its session, or those of its array."""
         return [self._store.find_all(reference, self._visible_owner) for reference in references]
+
+    def _changed_pending(
+        self,
+        found: Iterable[Sequence[Session]],
+        what: str,
+        change: Callable[[Session, float], Event | None],
+        states: Collection[SessionState],
+    ) -> list[Session]:
+        """Apply `change` to the pending ones, which brings them into one of the states; return them as they are then.
+
+        One that a pass places meanwhile is left out, as if it had been placed before. Raises NotPossibleInStateError,
+        also where none of a reference's sessions is left.
+        """
+        or_ended = not FINAL.isdisjoint(states)
+        chosen = [_pending(same, what, or_ended=or_ended) for same in found]
+        now = {session.id: session for session in self._changed(chosen, change)}
+        left: dict[str, Session] = {}
+        for same in ([now[session.id] for session in same] for same in chosen):
+            changed = [session for session in same if session.state in states] or _pending(same, what)
+            left |= {session.id: session for session in changed}
+        return list(left.values())
 
     def _changed(
         self,
