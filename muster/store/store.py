@@ -57,6 +57,7 @@ from muster.store.sessions.ended_runs import ended_runs
 from muster.store.sessions.known import SESSION_REVISION, KnownSessions
 from muster.store.sessions.list_pages import ListPageRequest, Place, SessionFilter, recent_words, session_ids_of_page
 from muster.store.sessions.names import meant, taken
+from muster.store.sessions.pending import PendingCheck, PendingSessions, read_pending, repeat_check
 from muster.store.sessions.reader import SELECT, SessionReader
 from muster.store.sessions.renaming import rename
 from muster.store.sessions.submissions import Submission, Submissions, claim
@@ -98,11 +99,13 @@ class Store:
     def close(self) -> None:
         self._engine.dispose()
 
-    def add(self, new: Sequence[Session], submission: Submission | None = None) -> None:
+    def add(
+        self, new: Sequence[Session], submission: Submission | None = None, check: PendingCheck | None = None
+    ) -> None:
         """Add new sessions with their kernels: all of them or none.
 
-        Raises NameTakenError when a session that has not ended has one of the names, and SubmittedBeforeError when the
-        submission was done already.
+        Raises NameTakenError when a session that has not ended has one of the names, SubmittedBeforeError when the
+        submission was done already, and what the check raises.
         """
         if not new:
             return
@@ -110,6 +113,8 @@ class Store:
             revision = increment_counter(connection, SESSION_REVISION)
             if submission is not None:
                 claim(connection, submission, [session.id for session in new])
+            if check is not None:
+                repeat_check(connection, self._reader, check)
             check_present(connection, (folder for session in new for folder in session.folders))
             names = [session.name for session in new]
             claimed = {*names, *(s.array_name for s in new if s.array_name is not None)}
@@ -134,6 +139,11 @@ class Store:
                 for s in new
             ]
             connection.execute(sa.insert(events), lines)
+
+    def pending(self) -> PendingSessions:
+        """Return the sessions that wait, for a check of what may be added."""
+        with reading(self._engine) as connection:
+            return read_pending(connection, self._reader)
 
     def apply(self, changes: Iterable[Event]) -> list[Event]:
         """Apply each event whose session is still in its `from_state` and as it `expects`. Return those events.

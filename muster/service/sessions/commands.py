@@ -16,6 +16,7 @@ from muster.service.sessions.extension import check_extension
 from muster.service.sessions.preparation import SessionPreparation
 from muster.service.sessions.scope import SessionScope
 from muster.service.wake import wake
+from muster.store.sessions.pending import PendingCheck
 from muster.store.sessions.submissions import Submission
 
 _TRIES = 20
@@ -40,12 +41,18 @@ class SessionCommands:
         already, and BadInputError where a limit refuses them.
         """
         new = self._preparation.sessions(spec, owner, count, self._clock(), asks_agents=True)
-        pending = self._store.search(states=[SessionState.PENDING])
-        refusal = pending_refusal(limits_in_force(self._settings, self._store), pending, new)
-        if refusal is not None:
-            raise BadInputError(refusal)
+        limits = limits_in_force(self._settings, self._store)
+
+        def check(pending: Iterable[Session]) -> None:
+            refusal = pending_refusal(limits, pending, new)
+            if refusal is not None:
+                raise BadInputError(refusal)
+
+        pending = self._store.pending()
+        check(pending.by_id.values())
         check_uid(self._settings.launch_policy(), self._store, owner)
-        self._store.add(new, submission)
+        # Others may submit at the same time: one of us finds the other's sessions in the transaction that adds ours.
+        self._store.add(new, submission, PendingCheck(pending, check))
         wake(self._settings, self._store)
         return new
 
