@@ -117,10 +117,11 @@ class SessionCommands:
                 return None
             return transitions.restart(session, by, now)
 
-        return self._changed([_running(same, "restarted") for same in self._found(references)], restart)
+        found = [_running(same, "restarted", or_restarting=True) for same in self._found(references)]
+        return self._changed(found, restart)
 
     def extend(self, references: Iterable[str], seconds: int, by: str, *, is_bound: bool = False) -> list[Session]:
-        """Add time to the limits of running sessions; of an array of those that run.
+        """Add time to the limits of running sessions, of an array of those that run; return those that were extended.
 
         With `is_bound`, what the site lets users add is the most. Raises as `terminate`, and as `check_extension`.
         """
@@ -134,7 +135,12 @@ class SessionCommands:
             check_extension(session, seconds, self._settings, is_bound=is_bound)
             return transitions.extend(session, seconds, by, now)
 
-        return self._changed(found, extend, lambda event: left.discard(event.session_id))
+        now = {s.id: s for s in self._changed(found, extend, lambda event: left.discard(event.session_id))}
+        for same in found:
+            if left.issuperset(session.id for session in same):
+                # They have ended, or were restarted, since they were read.
+                _running([now[session.id] for session in same], "extended")
+        return [session for session in now.values() if session.id not in left]
 
     def rename(self, reference: str, name: str, by: str) -> Session:
         """Rename a session and return it. Raises BadInputError, NameTakenError and NotPossibleInStateError."""
@@ -215,9 +221,13 @@ def _pending(same: Sequence[Session], what: str, *, or_ended: bool = False) -> S
     )
 
 
-def _running(same: Sequence[Session], what: str) -> Sequence[Session]:
-    """Return those that run or are being restarted. Raises NotPossibleInStateError where there is none."""
-    running = [s for s in same if s.state is SessionState.RUNNING or s.step is LaunchStep.RESTARTING]
+def _running(same: Sequence[Session], what: str, *, or_restarting: bool = False) -> Sequence[Session]:
+    """Return those that run, or are being restarted if that counts. Raises NotPossibleInStateError for none."""
+    running = [
+        session
+        for session in same
+        if session.state is SessionState.RUNNING or (or_restarting and session.step is LaunchStep.RESTARTING)
+    ]
     if not running:
         raise NotPossibleInStateError(
             f"session {same[0].name} is {same[0].state}; only a RUNNING session can be {what}"

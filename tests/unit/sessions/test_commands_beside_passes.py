@@ -1,6 +1,7 @@
 """Commands on pending sessions while passes place them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
 from muster.store.store import Store
 from tests.strategies.agents import make_agent
-from tests.strategies.sessions import make_array, make_session
+from tests.strategies.sessions import make_array, make_session, placed_on
 from tests.strategies.values import NOW
 
 
@@ -66,6 +67,30 @@ def test_of_an_array_those_are_cancelled_that_no_pass_has_placed_meanwhile(store
     assert [session.name for session in cancel(commands, "s1")] == ["s1-2", "s1-3"]
     states = [session.state for session in store.find_all("s1")]
     assert states == [SessionState.SCHEDULED] * 2 + [SessionState.CANCELLED] * 2
+
+
+def running(session: Session) -> Session:
+    return replace(placed_on(session, "a1"), started_at=NOW - 60)
+
+
+def test_a_session_that_ends_meanwhile_is_not_said_to_be_extended(store, commands):
+    store.add([running(make_session(1, time_limit="1m"))])
+    with pytest.raises(NotPossibleInStateError, match="session s1 is TERMINATING; only a RUNNING session can be"):
+        commands.extend(["s1"], 60, "ada")
+
+
+def test_of_an_array_those_are_extended_that_do_not_end_meanwhile(store, commands):
+    ends, goes_on = map(running, make_array(1, range(2), time_limit="1m"))
+    store.add([ends, replace(goes_on, started_at=NOW - 30)])
+    assert [session.name for session in commands.extend(["s1"], 60, "ada")] == ["s1-1"]
+
+
+def test_a_session_that_is_being_restarted_is_not_said_to_be_extended(store, commands):
+    session = running(make_session(1, time_limit="2m"))
+    store.add([session])
+    store.apply([transitions.restart(session, "ada", NOW)])
+    with pytest.raises(NotPossibleInStateError, match="session s1 is TERMINATING; only a RUNNING session can be"):
+        commands.extend(["s1"], 60, "ada")
 
 
 def test_of_an_array_those_are_held_that_no_pass_has_placed_meanwhile(store, commands):
