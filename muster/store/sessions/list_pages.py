@@ -101,5 +101,6 @@ def _conditions(filtered: SessionFilter) -> Sequence[sa.ColumnElement[bool] | sa
     values = {name: getattr(filtered, name) for name in ("owner", "project", "resource_group")}
     found += [sessions.c[name] == value for name, value in values.items() if value is not None]
     if filtered.name_contains:
-        found.append(sessions.c.name.contains(filtered.name_contains, autoescape=True))
+        # SQLite's LIKE does not tell capital letters from small ones anyway.
+        found.append(sessions.c.name.icontains(filtered.name_contains, autoescape=True))
     return found

@@ -21,6 +21,7 @@ from muster.store.database.tables import sessions
 from muster.store.known_agents import REVISION
 from muster.store.rows import session_row
 from muster.store.sessions.known import SESSION_REVISION
+from muster.store.sessions.list_pages import ListPageRequest, SessionFilter
 from muster.store.store import Store
 from tests.contract.forked import Forked
 from tests.contract.reading import only
@@ -216,6 +217,14 @@ def test_a_name_finds_the_newest_of_ended_arrays_and_sessions(store):
     assert store.find_all("train") == array
     store.add([newest := make_session(40, name="train", state=S.CANCELLED)])
     assert store.find_all("train") == [newest]
+
+
+def test_a_filter_by_a_part_of_the_name_takes_capital_letters_for_small_ones(store):
+    named = {name: make_session(number, name=name) for number, name in enumerate(("Train-1", "a_b", "axb"), 1)}
+    store.add(list(named.values()))
+    for part, names in (("tRAIN", ["Train-1"]), ("A_B", ["a_b"]), ("", ["Train-1", "a_b", "axb"])):
+        ids, _, count = store.page(SessionFilter(name_contains=part), ListPageRequest(10))
+        assert (ids, count) == ([named[name].id for name in names], len(names))
 
 
 @pytest.mark.parametrize(
