@@ -8,8 +8,11 @@ import sqlalchemy as sa
 from muster.core.model.reservation import Reservation
 from muster.core.values.errors import NameTakenError, NotFoundError
 from muster.store.database.connection import reading, writing
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import reservations
 
+# A counter that each new one raises.
+_NUMBER = "reservations"
 _AFTER = sa.select(reservations).where(reservations.c.ends_at > sa.bindparam("now"))
 
 
@@ -22,6 +25,7 @@ class Reservations:
     def add(self, reservation: Reservation) -> None:
         """Raises NameTakenError."""
         with writing(self._engine) as connection:
+            increment_counter(connection, _NUMBER)
             try:
                 connection.execute(sa.insert(reservations).values(_row(reservation)))
             except sa.exc.IntegrityError:
@@ -44,6 +48,12 @@ class Reservations:
         """Return all reservations, also those that are over."""
         with reading(self._engine) as connection:
             return _selected(connection, sa.select(reservations))
+
+
+def kept_reservations_after(connection: sa.Connection, now: float) -> tuple[Reservation, ...]:
+    """Return the reservations that are not over yet. Nobody adds another one before this transaction is over."""
+    increment_counter(connection, _NUMBER, 0, step=0)
+    return reservations_after(connection, now)
 
 
 def reservations_after(connection: sa.Connection, now: float) -> tuple[Reservation, ...]:

@@ -10,6 +10,7 @@ from muster.core.agents.agent import Agent
 from muster.core.agents.gpu_health import AcceptedSymptoms
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle.transitions import Event
+from muster.core.model.reservation import Reservation
 from muster.core.model.session import PullProgress, Session, SessionState, StoryLine
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
@@ -41,7 +42,7 @@ from muster.store.owner_uids import OwnerUids
 from muster.store.presets import PresetRows
 from muster.store.pulled_images import PulledImages
 from muster.store.queue_numbers import QueueNumbers
-from muster.store.reservations import Reservations, reservations_after
+from muster.store.reservations import Reservations, kept_reservations_after, reservations_after
 from muster.store.rows import (
     accepted_symptoms_row,
     agent_row,
@@ -148,7 +149,8 @@ class Store:
     def apply(self, changes: Iterable[Event]) -> list[Event]:
         """Apply each event whose session is still in its `from_state` and as it `expects`. Return those events.
 
-        None places a session on an agent that is drained by now.
+        None places a session on an agent that is drained by now, or that a reservation of which it does not know may
+        set aside.
         """
         changes = list(changes)
         if not changes:
@@ -156,9 +158,11 @@ class Store:
         with writing(self._engine) as connection:
             revision = increment_counter(connection, SESSION_REVISION)
             lock(connection, sorted({event.session_id for event in changes}))
-            drained = drained_agents(connection) if any(event.placed_on for event in changes) else frozenset()
-            possible = (event for event in changes if drained.isdisjoint(event.placed_on))
-            return [event for event in possible if apply_one(connection, event, revision)]
+            if placing := [event for event in changes if event.placed_on]:
+                drained = drained_agents(connection)
+                reserved = frozenset(kept_reservations_after(connection, placing[0].at))
+                changes = [event for event in changes if not _is_overtaken(event, drained, reserved)]
+            return [event for event in changes if apply_one(connection, event, revision)]
 
     def rename(self, session: Session, name: str, by: str, now: float) -> None:
         """Raises NameTakenError, and NotPossibleInStateError where it has ended or is about to."""
@@ -395,6 +399,11 @@ class Store:
             if connection.execute(sa.select(agents.c.id).where(is_agent)).first() is None:
                 raise NotFoundError(f"there is no agent {agent_id!r}; see `muster agents`")
             return False
+
+
+def _is_overtaken(event: Event, drained: frozenset[str], reserved: frozenset[Reservation]) -> bool:
+    """Return whether an event places a session where none may be placed any more."""
+    return bool(event.placed_on) and not (drained.isdisjoint(event.placed_on) and reserved.issubset(event.reservations))
 
 
 def _name_taken(names: Iterable[str]) -> NameTakenError:

@@ -90,6 +90,7 @@ def emptied(server: PostgresqlServer, database: str) -> str:
                 "limit_overrides",
                 "weight_overrides",
                 "presets",
+                "reservations",
             )
         ),
     )

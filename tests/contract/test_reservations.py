@@ -25,13 +25,6 @@ NIGHT = Reservation(
 DISKS = Reservation("disks", NOW, NOW + 60, resource_group="gpu", reason="new disks")
 
 
-@pytest.fixture(autouse=True)
-def none_left(store):
-    """Remove all reservations: between tests, only sessions, agents and counters are removed."""
-    for reservation in store.reservations.all():
-        store.reservations.remove(reservation.name)
-
-
 def test_reservations_are_read_as_they_were_made_in_the_order_in_which_they_begin(store):
     store.reservations.add(NIGHT)
     store.reservations.add(DISKS)

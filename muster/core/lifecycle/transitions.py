@@ -12,6 +12,7 @@ from muster.core.agents.agent import AgentState
 from muster.core.lifecycle.end_signals import leaving, may_leave, needs_signal
 from muster.core.model.plan import Placement, Plan, Preemption
 from muster.core.model.reported import Reports
+from muster.core.model.reservation import Reservation
 from muster.core.model.session import Kernel, LaunchStep, Result, Session, SessionState, size_text
 from muster.core.model.snapshot import Snapshot
 from muster.core.values.errors import IllegalTransitionError
@@ -58,7 +59,8 @@ class Event:
     """A change of one session. `to_state` equal to `from_state` without a reason only records facts.
 
     It is dropped where the session is no longer in `from_state`, a field that it `expects` has another value, or one of
-    the agents that the session is `placed_on` has been drained.
+    the agents that the session is `placed_on` has been drained; a placement also where there is a reservation by now
+    that is not among the `reservations` it was decided under.
     """
 
     session_id: str
@@ -70,6 +72,7 @@ class Event:
     kernels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     expects: Mapping[str, Any] = field(default_factory=dict)
     placed_on: frozenset[str] = frozenset()
+    reservations: tuple[Reservation, ...] = ()
 
     @property
     def in_story(self) -> bool:
@@ -100,15 +103,15 @@ def place(plan: Plan, snapshot: Snapshot) -> list[Event]:
     """Return PENDING → SCHEDULED for every placement of the plan."""
     placed = {placement.session_id for placement in plan.placements}
     sessions = {session.id: session for session in snapshot.pending if session.id in placed} if placed else {}
-    return [_placed(sessions[placement.session_id], placement, snapshot.now) for placement in plan.placements]
+    return [_placed(sessions[placement.session_id], placement, snapshot) for placement in plan.placements]
 
 
-def _placed(session: Session, placement: Placement, now: float) -> Event:
+def _placed(session: Session, placement: Placement, snapshot: Snapshot) -> Event:
     event = transition(
         session,
         _S.SCHEDULED,
         _placed_text(session, placement),
-        now,
+        snapshot.now,
         placed_mode=placement.mode,
         wait=None,
         retry_at=None,
@@ -117,9 +120,10 @@ def _placed(session: Session, placement: Placement, now: float) -> Event:
         given=len(placement.allocations) if session.spec.is_elastic else None,
         kernels={kernel_id: {"allocation": a} for kernel_id, a in placement.allocations.items()},
     )
-    # A user may have held it, and an administrator drained an agent, since they were read.
+    # A user may have held it, and an administrator drained or reserved an agent, since they were read.
     agents = frozenset([allocation.agent_id for allocation in placement.allocations.values()])
-    return replace(event, expects={"held_by": session.held_by}, placed_on=agents)
+    held_by = {"held_by": session.held_by}
+    return replace(event, expects=held_by, placed_on=agents, reservations=snapshot.reservations)
 
 
 def _placed_text(session: Session, placement: Placement) -> str:

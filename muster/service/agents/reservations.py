@@ -43,11 +43,11 @@ class Reservations:
 
     def create(self, reservation: Reservation) -> list[Session]:
         """Return the sessions that run now and may run into it. Raises BadInputError before anything is changed."""
-        snapshot = self._store.snapshot(time.time())
-        _check(reservation, snapshot)
+        _check(reservation, self._store.snapshot(time.time()))
         self._store.reservations.add(reservation)
         wake(self._settings, self._store)
-        return _running_into(reservation, snapshot)
+        # Only from now on is no session placed any more that may run into it.
+        return _running_into(reservation, self._store.snapshot(time.time()))
 
     def remove(self, name: str) -> Reservation:
         """Take a reservation back and return it. Raises NotFoundError."""

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.plan import Placement, Plan, Waits
+from muster.core.model.reservation import Reservation
 from muster.core.model.session import Allocation, GpuShare, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.store.database.connection import writing
@@ -85,6 +86,43 @@ def test_a_placement_waits_for_a_drain_that_is_under_way(store):
             with pytest.raises(TimeoutError):
                 applied.result(timeout=0.2)
         assert applied.result() == []
+
+
+def test_nothing_is_placed_by_a_decision_that_does_not_know_of_a_reservation(store):
+    store.add([session := make_session()])
+    event = placed(session, "a1")
+    over = Reservation("over", NOW - 60, NOW, agents=frozenset({"a1"}))
+    disks = replace(over, name="disks", ends_at=NOW + 60)
+    store.reservations.add(over)
+    store.reservations.add(disks)
+    assert store.apply([event]) == []
+    known = replace(event, reservations=store.snapshot(NOW).reservations)
+    store.reservations.remove("disks")
+    assert store.apply([known]) == [known]
+
+
+def test_a_placement_waits_for_a_reservation_that_is_being_made(url, open_store):
+    store = open_store(url)
+    store.add([session := make_session()])
+    disks = Reservation("disks", NOW, NOW + 60)
+    with ThreadPoolExecutor(1) as pool:
+        other = open_store(url)
+        is_added, may_commit = threading.Event(), threading.Event()
+
+        def wait(_connection: sa.Connection) -> None:
+            is_added.set()
+            may_commit.wait(timeout=30)
+
+        sa.event.listen(other._engine, "commit", wait)
+        added = pool.submit(other.reservations.add, disks)
+        assert is_added.wait(timeout=30)
+        with ThreadPoolExecutor(1) as second:
+            applied = second.submit(store.apply, [placed(session, "a1")])
+            with pytest.raises(TimeoutError):
+                applied.result(timeout=0.2)
+            may_commit.set()
+            assert applied.result() == []
+        added.result()
 
 
 def test_an_allocation_is_given_back(store):

@@ -1,10 +1,13 @@
 """`muster reservation`: agents set aside for a time."""
 
 import time
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
+from muster.core.model.session import SessionState
+from muster.store.reservations import Reservations
 from tests.command_line import muster
 from tests.strategies.agents import make_agent
 from tests.unit.running_sessions import running_session
@@ -74,6 +77,18 @@ def test_a_time_is_the_one_that_clocks_show_on_that_day(month, from_utc_h):
     made = muster("reservation", "create", "disks", *times, "--json").json
     assert made["begins_at"] == f"2099-{month}-20T{20 - from_utc_h}:00:00.000+00:00"
     assert made["ends_at"] == f"2099-{month}-21T0{6 - from_utc_h}:00:00.000+00:00"
+
+
+def test_a_new_reservation_names_a_session_that_is_placed_while_it_is_made(cluster, monkeypatch):
+    add = Reservations.add
+
+    def added(*arguments) -> None:
+        cluster.add([replace(running_session(1, "a1", name="endless"), state=SessionState.SCHEDULED)])
+        add(*arguments)
+
+    monkeypatch.setattr(Reservations, "add", added)
+    made = muster("reservation", "create", "disks", "--end", "+1h", "--json").json
+    assert [session["name"] for session in made["running_into"]] == ["endless"]
 
 
 def test_a_new_reservation_names_sessions_that_may_still_run(cluster):

@@ -6,6 +6,7 @@ import pytest
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
+from muster.core.model.reservation import Reservation
 from muster.core.model.session import SessionState
 
 S = SessionState
@@ -47,6 +48,15 @@ def test_a_session_that_is_held_while_it_is_placed_does_not_start(node, beside):
 def test_no_session_starts_on_an_agent_that_is_drained_while_it_is_placed(node, agents, beside):
     session = node.submit()
     beside(lambda: node.store.drain_agent("a1", "disks"))
+    node.run(observe=False)
+    assert (node.state(session), node.session(session).agents) == (S.RUNNING, ("a2",))
+    assert agents[0].made == 0
+
+
+def test_no_session_starts_on_an_agent_that_is_reserved_while_it_is_placed(node, agents, beside):
+    session = node.submit()
+    disks = Reservation("disks", node.now, node.now + 600, agents=frozenset({"a1"}))
+    beside(lambda: node.store.reservations.add(disks))
     node.run(observe=False)
     assert (node.state(session), node.session(session).agents) == (S.RUNNING, ("a2",))
     assert agents[0].made == 0
