@@ -135,7 +135,7 @@ def _adopted(session: Session, as_it_runs: Session, seen: Mapping[str, Mapping[s
     }
     reason = "it runs: a launch after the backup that was restored"
     event = transition(session, SessionState.RUNNING, reason, now, **changes, kernels=kernels)
-    return replace(event, expects={"generation": session.generation})
+    return replace(event, expects={"generation": session.generation, **_unless_ended(session)})
 
 
 def _queued_instead(session: Session, held_by: str | None, now: float) -> Event:
@@ -145,7 +145,13 @@ def _queued_instead(session: Session, held_by: str | None, now: float) -> Event:
     """
     reason = f"{session.reason}; it is queued again, since a backup was restored"
     changes: dict[str, Any] = {"step": None, "requeue_after_end": True, "held_by": held_by}
-    return transition(session, SessionState.TERMINATING, reason, now, **changes)
+    event = transition(session, SessionState.TERMINATING, reason, now, **changes)
+    return replace(event, expects=_unless_ended(session))
+
+
+def _unless_ended(session: Session) -> Mapping[str, Any]:
+    """Return what an event expects whose session its user may have ended for good since it was read."""
+    return {"step": session.step, "requeue_after_end": session.requeue_after_end}
 
 
 @dataclass(frozen=True, slots=True)

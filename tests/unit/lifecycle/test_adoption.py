@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +11,7 @@ from muster.contract.report import KernelGpuReport
 from muster.core.agents.agent import Agent
 from muster.core.lifecycle.adoption import HELD_BY, Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied
-from muster.core.lifecycle.transitions import TRANSITIONS
+from muster.core.lifecycle.transitions import TRANSITIONS, end_by_user
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.properties import dear
@@ -211,3 +212,15 @@ def test_a_restart_that_was_under_way_is_queued_again_for_another_may_have_its_p
         (event,) = adoptions(snapshot, Adoption(holds=holds, heard=frozenset({"a1"})))
         assert (event.to_state, event.session["requeue_after_end"]) == (S.TERMINATING, True)
         assert event.session["held_by"] == (HELD_BY if holds else None)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("again", [{"requeue_after_end": True}, {"step": LaunchStep.RESTARTING}])
+def test_what_its_user_ends_for_good_meanwhile_neither_runs_nor_waits_again(again, runs):
+    session = replace(placed_on(make_session(1), "a1", state=S.TERMINATING), **again)
+    agent = reporting_agent(*([kernel_entry(session, "main1", generation=9)] if runs else []))
+    snapshot = Snapshot((agent,), (session,), NOW)
+    events = adoptions(snapshot, replace(HEARD, holds=True))
+    assert len(events) == 1
+    ended = applied(snapshot, [end_by_user(session, "ada", NOW)])
+    assert applied(ended, events).sessions[0].ends_for_good
