@@ -27,13 +27,14 @@ _COMPLETED_BY_SITE = ("disk", "time_limit")
 class DeclaredOutcome:
     """The result of declaring one session, or all of an array.
 
-    `failure` is one line if the wait ended in another state than was declared.
+    `failure` is one line if the wait ended in another state than was declared: with `is_absent` that is none.
     """
 
     changed: bool
     sessions: tuple[Session, ...]
     diff: dict[str, Any]
     failure: str | None = None
+    is_absent: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return what the module returns, but for the diff."""
@@ -87,11 +88,11 @@ class DeclaredSession:
     def absent(self, name: str, by: str, *, check: bool) -> DeclaredOutcome:
         existing = self._active(name)
         if all(session.state in FINAL or session.ends_for_good for session in existing):
-            return DeclaredOutcome(False, existing, _diff(None, None))
+            return DeclaredOutcome(False, existing, _diff(None, None), is_absent=True)
         diff = _diff(existing[0].spec.model_dump(mode="json", exclude=_ADDED), None)
         if not check:
             existing = tuple(self._commands.terminate([session.id for session in existing], by))
-        return DeclaredOutcome(True, existing, diff)
+        return DeclaredOutcome(True, existing, diff, is_absent=True)
 
     def waited(self, outcome: DeclaredOutcome, timeout_s: float) -> DeclaredOutcome:
         """Return the outcome once all have arrived, or with a failure that says what became of one."""
@@ -99,16 +100,15 @@ class DeclaredSession:
             return outcome
         ids = [session.id for session in outcome.sessions]
         now = list(self._store.get(ids).values())
-        ending = all(session.state in FINAL or session.ends_for_good for session in now)
         failure = None
         try:
-            for changed in self._queries.wait_for(ids, lambda s: not ending and _arrived(s), timeout_s):
+            for changed in self._queries.wait_for(ids, lambda s: not outcome.is_absent and _arrived(s), timeout_s):
                 now = changed
         except TimeoutError:
             late = next(session for session in now if session.state not in FINAL and not _arrived(session))
             failure = f"session {late.name} is still {late.state} after {timeout_s} s: see `muster why`"
-        failed = [s for s in now if s.state is SessionState.ERROR or s.result is Result.FAILURE]
-        if failed and not ending and failure is None:
+        failed = [session for session in now if _failed(session)]
+        if failed and not outcome.is_absent and failure is None:
             failure = f"session {failed[0].name} is {failed[0].state}: {failed[0].reason}"
         return replace(outcome, sessions=tuple(now), failure=failure)
 
@@ -125,6 +125,13 @@ class DeclaredSession:
 
 def _arrived(session: Session) -> bool:
     return session.state is SessionState.RUNNING and not session.spec.is_batch
+
+
+def _failed(session: Session) -> bool:
+    """Return whether a session that was to be present is not: one that runs no command is there while it runs."""
+    if session.spec.is_batch:
+        return session.result is Result.FAILURE or session.state in {SessionState.ERROR, SessionState.CANCELLED}
+    return session.state in FINAL
 
 
 def _diff(before: object, after: object) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """A session, or an array of them, as a resource that is present or absent."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from muster.core.lifecycle import transitions
+from muster.core.lifecycle.transitions import Event
+from muster.core.model.session import Result, SessionState
 from muster.core.values.errors import BadInputError
 from muster.idle_settings import Idle
 from muster.service.sessions.commands import SessionCommands
@@ -13,6 +17,7 @@ from muster.service.sessions.declared import DeclaredOutcome, DeclaredSession
 from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
 from muster.store.store import Store
+from tests.strategies.sessions import placed_on
 from tests.strategies.values import NOW
 
 Present = Callable[..., DeclaredOutcome]
@@ -114,4 +119,24 @@ def test_waiting_for_an_array_ends_when_the_last_is_there(present, declared, com
     late = declared.waited(made, 0.01)
     assert late.failure == "session train-0 is still PENDING after 0.01 s: see `muster why`"
     commands.terminate(["train"], "ada")
-    assert declared.waited(made, 10).failure is None
+    assert declared.waited(made, 10).failure == "session train-0 is CANCELLED: ended by ada"
+    assert declared.waited(replace(made, is_absent=True), 10).failure is None
+
+
+@pytest.mark.parametrize("spec", [{}, {"command": "true"}])
+def test_a_session_that_ends_otherwise_than_was_declared_is_a_failure(present, declared, store, spec):
+    made = present("train", **spec)
+    (session,) = made.sessions
+    ends = replace(placed_on(session, "a1"), state=SessionState.TERMINATING, reason="ended by ada")
+    store.apply([Event(session.id, NOW, session.state, ends.state, ends.reason, {"result": Result.FAILURE})])
+    again = present("train", **spec)
+    assert not again.changed
+    store.apply([transitions.ended(ends, {}, NOW)])
+    for outcome in (made, again):
+        assert declared.waited(outcome, 10).failure == "session train is TERMINATED: ended by ada"
+
+
+def test_sessions_that_are_to_be_absent_may_end_as_they_like(present, declared):
+    present("train", command="true")
+    assert declared.waited(declared.absent("train", "ada", check=False), 10).failure is None
+    assert declared.waited(declared.absent("train", "ada", check=False), 10).failure is None
