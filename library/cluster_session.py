@@ -18,8 +18,10 @@ options:
     description:
       - V(present) queues the session unless one of that name has not ended yet.
       - V(absent) ends the session of that name, if there is one.
+      - V(awaited) queues and ends nothing, and waits as V(present) does for the session of that name, be it that it has
+        ended already. Use it after a task that has queued one, since a short session may have ended by then.
     type: str
-    choices: [present, absent]
+    choices: [present, absent, awaited]
     default: present
   spec:
     description:
@@ -32,7 +34,9 @@ options:
     type: str
     default: root
   wait:
-    description: Wait until an interactive session runs and a batch session has ended; with V(absent), until it is gone.
+    description:
+      - Wait until an interactive session runs and a batch session has ended; with V(absent), until it is gone. With
+        V(awaited) that is always done.
     type: bool
     default: false
   wait_timeout:
@@ -108,7 +112,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "absent", "awaited"], "default": "present"},
             "spec": {"type": "dict", "default": {}},
             "owner": {"type": "str", "default": "root"},
             "wait": {"type": "bool", "default": False},
@@ -127,9 +131,11 @@ def main() -> None:
         with DeclaredSession.opened(given["config"]) as declared:
             if given["state"] == "present":
                 outcome = declared.present(given["name"], given["spec"], given["owner"], check=module.check_mode)
-            else:
+            elif given["state"] == "absent":
                 outcome = declared.absent(given["name"], given["owner"], check=module.check_mode)
-            if given["wait"] and not module.check_mode:
+            else:
+                outcome = declared.awaited(given["name"])
+            if (given["wait"] or given["state"] == "awaited") and not module.check_mode:
                 outcome = declared.waited(outcome, given["wait_timeout"])
     except MusterError as error:
         module.fail_json(msg=str(error))

@@ -94,6 +94,13 @@ class DeclaredSession:
             existing = tuple(self._commands.terminate([session.id for session in existing], by))
         return DeclaredOutcome(True, existing, diff, is_absent=True)
 
+    def awaited(self, name: str) -> DeclaredOutcome:
+        """Return the session of that name, or all of the array, also where it has ended. Raises NotFoundError.
+
+        Nothing is queued: one that ended before anybody waited for it would begin again.
+        """
+        return DeclaredOutcome(False, tuple(self._store.find_all(name)), _diff(None, None))
+
     def waited(self, outcome: DeclaredOutcome, timeout_s: float) -> DeclaredOutcome:
         """Return the outcome once all have arrived, or with a failure that says what became of one."""
         if not outcome.sessions:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Result, SessionState
-from muster.core.values.errors import BadInputError
+from muster.core.values.errors import BadInputError, NotFoundError
 from muster.idle_settings import Idle
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.declared import DeclaredOutcome, DeclaredSession
@@ -134,6 +135,26 @@ def test_a_session_that_ends_otherwise_than_was_declared_is_a_failure(present, d
     store.apply([transitions.ended(ends, {}, NOW)])
     for outcome in (made, again):
         assert declared.waited(outcome, 10).failure == "session train is TERMINATED: ended by ada"
+
+
+def test_the_playbook_that_launches_a_session_queues_one_that_ends_at_once_no_second_time(present, declared, store):
+    (play,) = yaml.safe_load((Path(__file__).parents[3] / "playbooks" / "launch.yml").read_text(encoding="utf-8"))
+    found = []
+    for task in [task["cluster_session"] for task in play["tasks"] if "cluster_session" in task]:
+        state = task.get("state", "present")
+        outcome = present("train", command="true") if state == "present" else declared.awaited("train")
+        found.append(outcome)
+        for session in store.search():
+            ended = {"result": Result.SUCCESS, "exit_code": 0, "ended_at": NOW}
+            store.apply([Event(session.id, NOW, session.state, SessionState.TERMINATED, "it ended", ended)])
+    assert [outcome.changed for outcome in found] == [True, False]
+    assert declared.waited(found[-1], 10).failure is None
+    assert len(store.search(ended=True)) == 1
+
+
+def test_a_session_that_is_awaited_must_have_been_queued(declared):
+    with pytest.raises(NotFoundError, match="there is no session 'train'"):
+        declared.awaited("train")
 
 
 def test_sessions_that_are_to_be_absent_may_end_as_they_like(present, declared):
