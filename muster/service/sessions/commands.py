@@ -49,7 +49,13 @@ class SessionCommands:
                 raise BadInputError(refusal)
 
         pending = self._store.pending()
-        check(pending.by_id.values())
+        try:
+            check(pending.by_id.values())
+        except BadInputError:
+            if submission is not None:
+                # What waits may be what the same submit has queued, while this repetition of it was prepared.
+                self._store.submissions.check(submission)
+            raise
         check_uid(self._settings.launch_policy(), self._store, owner)
         # Others may submit at the same time: one of us finds the other's sessions in the transaction that adds ours.
         self._store.add(new, submission, PendingCheck(pending, check))

@@ -13,6 +13,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
+from muster.store.sessions.submissions import Submission, SubmittedBeforeError
 from muster.store.store import Store
 from tests.strategies.agents import make_agent
 from tests.strategies.values import NOW
@@ -48,6 +49,19 @@ def test_two_submits_at_once_do_not_exceed_a_limit_that_each_would_keep_to(busy,
     with pytest.raises(BadInputError, match="user ada may have 2 sessions waiting, has 2 sessions"):
         submit()
     assert len(busy.search()) == 2
+
+
+def test_a_submit_that_is_repeated_before_its_answer_is_not_refused_for_what_it_has_queued_itself(busy, tmp_path):
+    limits = {"users": {"ada": {"pending": {"sessions": 1}}}}
+    settings = Settings.model_validate({"state_dir": tmp_path, "catalog": tmp_path / "images.yml", "limits": limits})
+    commands = SessionCommands(SessionScope(busy, settings), lambda: NOW)
+    once = Submission("ada", "key", "the same", NOW)
+    (queued,) = commands.submit({}, "ada", 1, once)
+    with pytest.raises(SubmittedBeforeError) as repeated:
+        commands.submit({}, "ada", 1, once)
+    assert repeated.value.session_ids == (queued.id,)
+    with pytest.raises(BadInputError, match="user ada may have 1 session waiting"):
+        commands.submit({}, "ada", 1, Submission("ada", "another", "the same", NOW))
 
 
 def test_a_session_that_a_pass_has_placed_since_counts_no_more_among_those_that_wait(busy, submit):
