@@ -51,7 +51,8 @@ def test_a_token_by_renewal_is_opened_by_no_secret(store):
     again = Tokens(store).renewed("oidc:ada", "ada", Scope.USER, 7200)
     assert store.tokens.all() == (again,)
     assert (again.scope, again.created_at) == (Scope.USER, first.created_at)
-    assert Tokens(store).is_valid(first)
+    assert Tokens(store).is_valid(again)
+    assert not Tokens(store).is_valid(first)  # what began with an administrator's rights ends
     secret, lifetime_s = Tokens(store).sign_in(again, 60)
     assert Tokens(store).signed_in(secret).name == "oidc:ada"
     assert lifetime_s == 60
