@@ -79,8 +79,10 @@ class KnownSessions:
         needed = {key for keys in queue.dependencies.values() for key in keys if key not in queue.by_id}
         # An ended session does not change any more.
         known = {key: session for key, session in self._ended.items() if key in needed}
-        self._ended = known | self._reader.of_ids(connection, sorted(needed - known.keys()))
-        return self._ended
+        found = known | self._reader.of_ids(connection, sorted(needed - known.keys()))
+        # Another thread may keep what its transaction needs instead, at any time.
+        self._ended = found
+        return found
 
     def _as_of(self, revision: int, known: KnownQueue, connection: sa.Connection) -> KnownQueue:
         if known.revision == revision:
