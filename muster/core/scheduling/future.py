@@ -15,6 +15,7 @@ from typing import NamedTuple
 from muster.core.model.session import Allocation, LaunchStep, Session, SessionState
 from muster.core.scheduling.placement import Gang, PlacementState
 from muster.core.scheduling.repack import Ahead, Placed, Repacker
+from muster.core.scheduling.room import Room
 
 # The most decisions that are simulated to estimate when sessions start.
 _MOST_DECISIONS = 60
@@ -178,7 +179,7 @@ class _Decision:
         self._known = known
         self._repacker = repacker
         self._backfill = backfill
-        self._room = state
+        self._room: Room | None = None
         self._sessions: list[Session] = []
         self._placed: list[Placed] = []
         self._ahead = Ahead()
@@ -190,7 +191,10 @@ class _Decision:
 
     def work(self, queue: Iterable[Waiting]) -> None:
         for waiting in queue:
-            allocations = self._first(waiting) if self.head is None else self._behind(waiting, self.head)
+            if self.head is None or self._room is None:
+                allocations = self._first(waiting)
+            else:
+                allocations = self._behind(waiting, self.head, self._room)
             if allocations is not None:
                 self._sessions.append(waiting.session)
                 self._placed.append(Placed(waiting.gang, waiting.closed, allocations))
@@ -215,16 +219,9 @@ class _Decision:
             start = Future(self._state, [*self._ends, *self.started], self._at).start(gang, closed)
             self.head = None if start is None else _Reserved(session.id, start.at, start.beside)
         if self.head is not None:
-            self._room = self._state.least(self.head.beside)
+            self._room = Room(self._state, self.head.beside)
         return None
 
-    def _behind(self, waiting: Waiting, head: _Reserved) -> tuple[Allocation, ...] | None:
-        session, gang, closed = waiting
-        ends_in_time = end_of(session, self._at) <= head.at
-        given, other = (self._state, self._room) if ends_in_time else (self._room, self._state)
-        allocations = given.place(gang, closed)
-        if allocations is not None:
-            other.take_as(given, gang)
-            if not ends_in_time:
-                head.beside.take_as(given, gang)
-        return allocations
+    def _behind(self, waiting: Waiting, head: _Reserved, room: Room) -> tuple[Allocation, ...] | None:
+        in_time = end_of(waiting.session, self._at) <= head.at
+        return room.place(waiting.gang, waiting.closed, in_time=in_time)

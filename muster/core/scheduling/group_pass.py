@@ -25,10 +25,7 @@ from muster.core.scheduling.future import Future, Waiting, end_of, starter
 from muster.core.scheduling.group import Group
 from muster.core.scheduling.kinds import Kind, Kinds, answers_of, left_open, stretch
 from muster.core.scheduling.memory.group_memory import GroupMemory
-from muster.core.scheduling.placement import (
-    PlacementState,
-    gang_of,
-)
+from muster.core.scheduling.placement import Gang, PlacementState, gang_of
 from muster.core.scheduling.preemption import victims
 from muster.core.scheduling.queue_order import batches
 from muster.core.scheduling.reasons import (
@@ -39,6 +36,7 @@ from muster.core.scheduling.reasons import (
     preempting,
 )
 from muster.core.scheduling.repack import Ahead, Placed, Repacker, placed_each, placements
+from muster.core.scheduling.room import Room
 
 # Of so many sessions of a group at the most it is said when they start: what is farther off changes too often.
 _ESTIMATED = 20
@@ -50,13 +48,12 @@ _gang_of, _closed_of, _total_of = attrgetter("gang"), attrgetter("closed"), attr
 class _Head:
     """The first session that does not fit.
 
-    `start` is when it will (`math.inf`: unknown), `room` what others may use beyond that time; None where nothing is
-    reserved for it.
+    `start` is when it will (`math.inf`: unknown), `room` what others may use; None where nothing is reserved for it.
     """
 
     session: Session
     start: float
-    room: PlacementState | None
+    room: Room | None
 
 
 class GroupPass:
@@ -181,7 +178,7 @@ class GroupPass:
             given = self._group.state.place_each(gangs)
         else:
             in_time = [self._ends_in_time(session, self._head) for session in sessions]
-            given = self._head.room.place_each_beside(gangs, self._group.state, in_time)
+            given = self._head.room.place_each(gangs, in_time)
         count = len(given)
         sessions, kinds = sessions[:count], kinds[:count]
         self._starting += sessions
@@ -242,12 +239,7 @@ class GroupPass:
         head = self._head
         if head is None or head.room is None:
             return self._group.state.place(kind.gang, kind.closed)
-        in_time = self._ends_in_time(session, head)
-        given, other = (self._group.state, head.room) if in_time else (head.room, self._group.state)
-        allocations = given.place(kind.gang, kind.closed)
-        if allocations is not None:
-            other.take_as(given, kind.gang)
-        return allocations
+        return head.room.place(kind.gang, kind.closed, in_time=self._ends_in_time(session, head))
 
     def _ends_in_time(self, session: Session, head: _Head) -> bool:
         """Return whether a session that starts now has ended when the head starts."""
@@ -275,26 +267,29 @@ class GroupPass:
 
     def _grown(self, session: Session, lying: Placed, most: int) -> Placed:
         """Place a session that starts anew, with up to so many kernels more; return where it lies."""
-        head, room = self._head, None if self._head is None else self._head.room
-        given, others = self._group.state, [] if room is None else [room]
-        if head is not None and room is not None:
-            if head.start == math.inf:
-                # What it has may be counted as the head's already.
-                return lying
-            if end_of(session, self._snapshot.now) > head.start:
-                room.release(lying.kernels)
-                given, others = room, [self._group.state]
-        self._group.state.release(lying.kernels)
-        least = len(session.kernels)
-        gang = largest_gang(given, session, lying.closed, least, least + most, overlay=self._overlay)
-        allocations = None if gang is None else given.place(gang, lying.closed)
-        if gang is None or allocations is None:
-            for state in {id(each): each for each in (self._group.state, given)}.values():
-                state.take(lying.kernels)
+        head, state = self._head, self._group.state
+        kernels, least = tuple(lying.kernels), len(session.kernels)
+
+        def largest(given: PlacementState) -> Gang | None:
+            return largest_gang(given, session, lying.closed, least, least + most, overlay=self._overlay)
+
+        if head is None or head.room is None:
+            state.release(kernels)
+            gang = largest(state)
+            allocations = None if gang is None else state.place(gang, lying.closed)
+            if allocations is None:
+                state.take(kernels)
+        elif head.start == math.inf:
+            # What it has may be counted as the head's already.
             return lying
-        for other in others:
-            other.take_as(given, gang)
-        return Placed(gang, lying.closed, allocations)
+        else:
+            room, in_time = head.room, self._ends_in_time(session, head)
+            room.release(kernels, in_time=in_time)
+            gang = largest(room.given(in_time=in_time))
+            allocations = None if gang is None else room.place(gang, lying.closed, in_time=in_time)
+            if allocations is None:
+                room.take(kernels, in_time=in_time)
+        return lying if gang is None or allocations is None else Placed(gang, lying.closed, allocations)
 
     def _lead(self, session: Session, kind: Kind) -> Wait | None:
         """Return the wait of the first session that does not fit, with capacity reserved or made for it.
@@ -325,7 +320,7 @@ class GroupPass:
             # Where they start anew is kept for them.
             start.beside.place(each.gang, each.closed)
         reserved = start.at < math.inf or passes >= self._policy.reserve_after_passes
-        self._head = _Head(session, start.at, self._group.state.least(start.beside) if reserved else None)
+        self._head = _Head(session, start.at, Room(self._group.state, start.beside) if reserved else None)
         self._first.append(Waiting(session, kind.gang, kind.closed))
         if start.at == math.inf:
             return replace(reason, passes=passes, endless=self._endless)

@@ -121,6 +121,18 @@ def test_a_session_of_any_length_passes_where_the_head_leaves_room_for_both():
     assert decided(runs, head, make_session(3, cpu=1))[1] == ["s3"]
 
 
+def test_one_that_is_over_in_time_takes_nothing_of_what_others_may_keep():
+    """Of ten cores five are free, and two beside the head when it starts."""
+    runs, head = running(1, cpu=5, time_limit="1h"), make_session(2, cpu=8)
+    short, small, long = make_session(3, cpu=3, time_limit="30m"), make_session(4, cpu=1), make_session(5, cpu=1)
+    plan, started = decided(runs, head, short, small, long, cpus=10)
+    assert started == ["s3", "s4", "s5"]
+    endless = replace(short, spec=long.spec)
+    plan, started = decided(runs, head, endless, small, long, cpus=10)
+    assert started == ["s4", "s5"]
+    assert plan.waits[endless.id].code is WaitCode.BEHIND
+
+
 def test_without_time_limits_others_pass_until_the_head_has_waited_its_passes():
     runs, small = running(1, cpu=3), make_session(3, cpu=1)
     waited = make_session(2, cpu=4, wait=first_for(1))

@@ -12,12 +12,14 @@ from muster.core.scheduling.placement.gang import (
     on_one_agent,
     typical_requests,
 )
+from muster.core.scheduling.placement.holdings import Holder
 from muster.core.scheduling.placement.misses import Misses
 from muster.core.scheduling.placement.state import PlacementState
 
 __all__ = [
     "Constraint",
     "Gang",
+    "Holder",
     "Misses",
     "Mix",
     "PlacementState",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from muster.core.scheduling.placement.columns import AGENT, NOWHERE, OVERLAY, RANK
+from muster.core.scheduling.placement.columns import AGENT, KERNELS, NOWHERE, OVERLAY, RANK
 from muster.core.scheduling.placement.compiled import Flags, Floats, Ints, borrowed, entry_point, part, revision
 from muster.core.scheduling.placement.cost import Ground, ground_of
 from muster.core.scheduling.placement.fill import held_by, take
@@ -57,6 +57,20 @@ def commit(ground: Ground, cache: Cache, requests: Ints, places: Ints) -> None:
         if place[AGENT] != last:
             last = place[AGENT]
             note_change(cache, last)
+
+
+@part
+def limit(ground: Ground, cache: Cache, now: Ints, then: Ints, places: Ints) -> None:
+    """Leave free, of each agent in `places`, the lesser of what is free in the other two."""
+    free, last = ground.free, NOWHERE
+    for number in range(places.shape[0]):
+        agent = places[number, AGENT]
+        if agent != last:
+            last = agent
+            for column in range(free.shape[1]):
+                free[agent, column] = min(now[agent, column], then[agent, column])
+            free[agent, KERNELS] = max(now[agent, KERNELS], then[agent, KERNELS])
+            note_change(cache, agent)
 
 
 @part
@@ -201,6 +215,7 @@ def take_each(
     other_ground: Ground,
     other_cache: Cache,
     other_numbers: Ints,
+    then: Ground,
     there: Flags,
     domains: Domains,
     closed: Flags,
@@ -208,8 +223,9 @@ def take_each(
 ) -> int:
     """Take places for one gang after the other, up to one that none are found for; return how many were taken.
 
-    `places` says where the kernels lie, gang by gang, by rank. Where there are `other_numbers`, each gang takes the
-    same places of the other state, or those that are found `there`. A gang whose row is not kept ends it as well.
+    `places` says where the kernels lie, gang by gang, by rank. Where there are `other_numbers`, the first state has the
+    least of the other and of `then`. Each gang takes places of all three; or it takes those that are found `there`, in
+    the other, and none of `then`. A gang whose row is not kept ends it as well.
     """
     used = np.zeros(cache.held.shape[1], np.bool_)
     first = 0
@@ -228,11 +244,14 @@ def take_each(
             if there[taken]:
                 found = take_one(other_ground, other_cache, twin, domains, closed, used, its_places)
                 if found:
-                    commit(ground, cache, requests_of(cache, shape), its_places)
+                    limit(ground, cache, other_ground.free, then.free, its_places)
             else:
                 found = take_one(ground, cache, shape, domains, closed, used, its_places)
                 if found:
-                    commit(other_ground, other_cache, requests_of(other_cache, twin), its_places)
+                    requests = requests_of(other_cache, twin)
+                    commit(other_ground, other_cache, requests, its_places)
+                    for number in range(count):
+                        take(then, requests[number], its_places[requests[number, RANK]])
         if not found:
             return taken
         first += count
@@ -266,6 +285,7 @@ def _entry_points(
         arrays: Arrays,
         other_numbers: Ints,
         others: Arrays,
+        then: Ints,
         there: Flags,
         closed: Flags,
         places: Ints,
@@ -276,8 +296,9 @@ def _entry_points(
         ground, cache = ground_of(*arrays[:4]), cache_of(*arrays[4:])
         other_ground, other_cache = ground_of(*others[:4]), cache_of(*others[4:])
         closed, places = borrowed(closed), borrowed(places)
+        later = ground_of(then, arrays[1], arrays[2], arrays[3])
         return take_each(
-            ground, cache, numbers, other_ground, other_cache, other_numbers, there, domains, closed, places
+            ground, cache, numbers, other_ground, other_cache, other_numbers, later, there, domains, closed, places
         )
 
     @entry_point

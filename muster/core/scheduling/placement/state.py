@@ -134,18 +134,21 @@ class PlacementState:
         Those that are given something get what `place` would give them one after the other, in one compiled call. It
         does not search as long as `place` does: that may find what this does not.
         """
-        return self._place_each(gangs, self, ())
+        return self._place_each(gangs, self, self, ())
 
     def place_each_beside(
-        self, gangs: Sequence[Gang], other: Self, there: Sequence[bool]
+        self, gangs: Sequence[Gang], now: Self, then: Self, in_time: Sequence[bool]
     ) -> list[tuple[Allocation, ...]]:
-        """Do as `place_each`, and take the same places of the `other` state, which has the same agents.
+        """Do as `place_each` in a state that is what is free in two others, of the same agents: `now` and `then`.
 
-        Where `there` says so of a gang, its places are looked for in that one.
+        What is placed takes from all three. Of a gang that is gone `in_time` the places are looked for in `now`, and it
+        takes none of `then`.
         """
-        return self._place_each(gangs, other, there)
+        return self._place_each(gangs, now, then, in_time)
 
-    def _place_each(self, gangs: Sequence[Gang], other: Self, there: Sequence[bool]) -> list[tuple[Allocation, ...]]:
+    def _place_each(
+        self, gangs: Sequence[Gang], other: Self, then: Self, there: Sequence[bool]
+    ) -> list[tuple[Allocation, ...]]:
         keys = list(map(id, gangs))
         different = dict(zip(keys, gangs, strict=True))
         sizes = {key: len(gang.slots) for key, gang in different.items()}
@@ -154,13 +157,15 @@ class PlacementState:
         numbers = self._numbers(keys, different)
         others = _NO_NUMBERS if other is self else other._numbers(keys, different)
         flags = np.array(there, dtype=np.bool_)
+        domains = self._hardware.domains
         taken = choose.each_in_turn(
-            numbers, self._arrays, others, other._arrays, flags, _ALL_OPEN, places, self._hardware.domains
+            numbers, self._arrays, others, other._arrays, then._free, flags, _ALL_OPEN, places, domains
         )
         if not taken:
             return []
         self._changed()
         other._changed()
+        then._changed()
         ends = list(accumulate(counts[:taken]))
         places = places[: ends[-1]]
         given = self._allocations.at(places[:, : columns.FIRST_WHOLE + places[:, columns.WHOLES].max()].tolist())
@@ -176,6 +181,20 @@ class PlacementState:
     def take_as(self, other: Self, gang: Gang) -> None:
         """Take the places that `place` of the other, of the same agents, found last; the gang has to be that one."""
         choose.take_places(self._number(gang), self._arrays, other._places)
+        self._changed()
+
+    def take_least(self, now: Self, then: Self, gang: Gang) -> None:
+        """Leave free what is free both `now` and `then`, where `now` has just placed the gang."""
+        self._limit(now, then, np.unique(now._places[: len(gang.slots), columns.AGENT]))
+
+    def renew_least(self, now: Self, then: Self, kernels: Iterable[Holder]) -> None:
+        """Leave free what is free both `now` and `then`, of the agents that these kernels lie on."""
+        self._limit(now, then, np.unique(self.holdings([kernels]).of(0, 1).agents))
+        self._failed.clear()
+
+    def _limit(self, now: Self, then: Self, agents: Ints) -> None:
+        self._free[agents] = _least(now._free[agents], then._free[agents])
+        self._memory.changed(agents)
         self._changed()
 
     def fits(self, gang: Gang, closed: frozenset[str] = _NOBODY) -> bool:
@@ -281,9 +300,7 @@ class PlacementState:
 
     def least(self, other: Self) -> Self:
         """Return what is free in both, of the same agents: cpu, memory, and GPU by GPU."""
-        free = np.minimum(self._free, other._free)
-        free[:, columns.KERNELS] = np.maximum(self._free[:, columns.KERNELS], other._free[:, columns.KERNELS])
-        return self._with(free)
+        return self._with(_least(self._free, other._free))
 
     def misses(self, gang: Gang, closed: frozenset[str] = _NOBODY, *, beyond: bool = False) -> Misses:
         """Return why `place` finds no capacity. Cached until something changes.
@@ -436,6 +453,13 @@ class PlacementState:
     def _gather(self) -> None:
         """Gather the arguments of the compiled functions: looked up once, not in each call."""
         self._arrays = (self._free, self._hardware.fixed, self._weights, self._mix, *self._memory.arrays)
+
+
+def _least(free: Ints, other: Ints) -> Ints:
+    """Return what is free in both of the same agents, which have the more kernels of the two."""
+    least: Ints = np.minimum(free, other)
+    least[:, columns.KERNELS] = np.maximum(free[:, columns.KERNELS], other[:, columns.KERNELS])
+    return least
 
 
 def _flags_of(hardware: Hardware, agents: Collection[str]) -> Flags:
