@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..mount_table import fields, listing
+from ..names import KEY_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -110,11 +111,20 @@ def sweep(cluster: str, session_ids: Collection[str]) -> list[str]:
             _remove_tree(session)
         if not session_ids:
             _remove_tree(directory)
-        slices = _slices(mount, f"muster-{_flat(cluster)}_*.slice")
+        slices = () if _has_namesake(cluster) else _slices(mount, f"muster-{_flat(cluster)}_*.slice")
         strange_slices = [path for path in slices if "_".join(path.name.split("_")[:2]) not in kept]
         _stop_slices(strange_slices)
         left |= {path.name for path in (*strangers, *strange_slices) if path.is_dir()}
     return sorted(left)
+
+
+def _has_namesake(cluster: str) -> bool:
+    """Return whether sessions of another cluster run here whose slices begin alike, as those of `a-b` and `ab` do."""
+    try:
+        others = {path.name for path in KEY_ROOT.iterdir()} - {cluster}
+    except FileNotFoundError:
+        return False
+    return _flat(cluster) in map(_flat, others)
 
 
 def _flat(word: str) -> str:
