@@ -226,7 +226,8 @@ class Promises:
             raise BrokenPromiseError("tried for ever", message)
 
     def _makes_room_rightly(self, session: Session, event: Event) -> None:
-        if event.reason.startswith("preempted by "):
+        # What is being ended has ended some time later, when the policy may be another.
+        if event.reason.startswith("preempted by ") and event.from_state is not _S.TERMINATING:
             self._is_preempted_rightly(session, event.reason)
         if event.session.get("moved_for"):
             self._is_moved_rightly(session)
