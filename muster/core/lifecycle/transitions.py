@@ -191,7 +191,7 @@ def hold(session: Session, by: str, now: float) -> Event:
 def release(session: Session, by: str, now: float) -> Event:
     """Release a session into the queue again. Raises IllegalTransitionError when it is not PENDING.
 
-    It waits for no delay after a failed launch any more: whoever releases it wants it to start.
+    A delay after a failed launch is over with that: the user wants it to start.
     """
     _must_be_pending(session, "released")
     event = transition(session, _S.PENDING, f"released by {by}", now, held_by=None, retry_at=None, wait=None)
