@@ -19,12 +19,13 @@ _OPTIONAL = 6
 
 
 class Mount(NamedTuple):
-    """A mount; `device` is the number of its file system, of which it shows the `kind` and the `source`."""
+    """A mount; `device` is the number of its file system, of which it has the `kind`, the `source` and the options."""
 
     device: str
     point: str
     kind: str
     source: str
+    options: tuple[str, ...]
 
 
 def listing(path: Path) -> str:
@@ -43,8 +44,8 @@ def mounts(mountinfo: str) -> list[Mount]:
 
 
 def _mount(found: list[str]) -> Mount:
-    kind, source = found[found.index("-", _OPTIONAL) + 1 :][:2]
-    return Mount(found[2], _unescaped(found[4]), kind, source)
+    kind, source, options = found[found.index("-", _OPTIONAL) + 1 :][:3]
+    return Mount(found[2], _unescaped(found[4]), kind, source, tuple(map(_unescaped, options.split(","))))
 
 
 def _unescaped(path: str) -> str:

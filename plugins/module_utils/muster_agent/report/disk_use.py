@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import names
+from ..mount_table import listing, mounts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -52,8 +53,6 @@ done 2>/dev/null | awk -v "device=$device" '
 """
 _TOTAL = re.compile(r"^(\d+)\ttotal$", re.MULTILINE)
 _TOTAL_REMOVED = re.compile(r"^(\d+)\tremoved$", re.MULTILINE)
-_ROOT = re.compile(r"^(?:\S+ ){4}/ .* - overlay \S+ (\S+)$", re.MULTILINE)
-_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def disk_use(paths: ClusterPaths, container: dict[str, Any]) -> int | None:
@@ -101,12 +100,11 @@ def _is_limited(container: dict[str, Any]) -> bool:
     return bool((container["HostConfig"].get("StorageOpt") or {}).get("size"))
 
 
-def upper_directory(mounts: str) -> str:
+def upper_directory(mountinfo: str) -> str:
     """Return the directory of an overlay at the root of these mounts (as in /proc/PID/mountinfo); empty if unknown."""
-    found = _ROOT.search(mounts)
-    options = found.group(1).split(",") if found else []
-    upper = next((option.partition("=")[2] for option in options if option.startswith("upperdir=/")), "")
-    return _ESCAPED.sub(lambda match: chr(int(match.group(1), 8)), upper)
+    roots = (mount for mount in mounts(mountinfo) if mount.point == "/" and mount.kind == "overlay")
+    options = (option for mount in roots for option in mount.options)
+    return next((option.partition("=")[2] for option in options if option.startswith("upperdir=/")), "")
 
 
 def _mounted_layer(container: dict[str, Any]) -> str:
@@ -115,7 +113,7 @@ def _mounted_layer(container: dict[str, Any]) -> str:
     if not pid:
         return ""
     try:
-        return upper_directory(Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape"))
+        return upper_directory(listing(Path(f"/proc/{pid}/mountinfo")))
     except OSError:  # it has ended since
         return ""
 
