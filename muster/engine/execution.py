@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from io import BufferedIOBase, BytesIO
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
@@ -142,12 +143,20 @@ def _pass_on(source: socket.socket, target: socket.socket, first: bytes) -> None
 def output_pieces(connection: socket.socket) -> Iterator[bytes]:
     """Yield what a program without a terminal writes to its output, without its errors. Raises OSError."""
     with connection.makefile("rb") as frames:
-        while len(header := frames.read(_HEADER_BYTES)) == _HEADER_BYTES:
-            left = int.from_bytes(header[4:])
-            while left and (piece := frames.read1(min(left, _PIECE_BYTES))):
-                left -= len(piece)
-                if header[0] == _OUTPUT:
-                    yield piece
+        yield from _output(frames)
+
+
+def _output(frames: BufferedIOBase) -> Iterator[bytes]:
+    """Yield the output in an engine's frames, in small pieces.
+
+    The SDK's reader waits without a time limit, and makes a buffer as large as an engine says that a frame is.
+    """
+    while len(header := frames.read(_HEADER_BYTES)) == _HEADER_BYTES:
+        left = int.from_bytes(header[4:])
+        while left and (piece := frames.read1(min(left, _PIECE_BYTES))):
+            left -= len(piece)
+            if header[0] == _OUTPUT:
+                yield piece
 
 
 def output_of(container: "Container", command: Sequence[str], *, most_bytes: int, patience_s: float) -> bytes | None:
@@ -170,15 +179,4 @@ def output_of(container: "Container", command: Sequence[str], *, most_bytes: int
             received += piece
             if len(received) > most_bytes:
                 return None
-        return _output_in(bytes(received)) if execution.exit_code() == 0 else None
-
-
-def _output_in(frames: bytes) -> bytes:
-    """Return the output in the engine's frames, without the errors."""
-    output = bytearray()
-    while len(frames) >= _HEADER_BYTES:
-        size = int.from_bytes(frames[4:_HEADER_BYTES])
-        if frames[0] == _OUTPUT:
-            output += frames[_HEADER_BYTES : _HEADER_BYTES + size]
-        frames = frames[_HEADER_BYTES + size :]
-    return bytes(output)
+        return b"".join(_output(BytesIO(received))) if execution.exit_code() == 0 else None
