@@ -10,9 +10,8 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from docker.utils.socket import frames_iter
-
 from muster.engine.execution import Programs
+from muster.engine.frames import frames
 
 
 def run_in(kernel: Programs, command: Sequence[str], *, terminal: bool, reads_input: bool = True) -> int:
@@ -31,16 +30,15 @@ def run_in(kernel: Programs, command: Sequence[str], *, terminal: bool, reads_in
 
 def _pump(connection: socket.socket, *, terminal: bool, reads_input: bool) -> None:
     """Pass standard input to the command and its output to ours, until it ends."""
-    # It reads no further than the frame that it gives, so `select` knows whether there is more.
-    frames: Iterator[tuple[int, bytes]] = frames_iter(connection, tty=terminal)  # type: ignore[no-untyped-call]
+    pieces = frames(connection.recv, terminal=terminal)
     sources: list[socket.socket | int] = [connection, *([sys.stdin.fileno()] if reads_input else [])]
     while True:
         ready, _, _ = select.select(sources, [], [])
         if connection in ready:
-            frame = next(frames, None)
-            if frame is None:
+            piece = next(pieces, None)
+            if piece is None:
                 return
-            _write(*frame)
+            _write(*piece)
         elif ready:
             typed = os.read(sys.stdin.fileno(), 65536)
             if typed:

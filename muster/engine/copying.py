@@ -13,13 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, cast
 
-from docker.utils.socket import frames_iter
-
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.values.errors import BadInputError, MusterError
 from muster.engine.agent_engine import one_line
 from muster.engine.execution import Programs
 from muster.engine.extraction import extract
+from muster.engine.frames import OUTPUT, frames
 from muster.engine.tar_stream import MalformedTarError
 
 _BUSYBOX = f"{LaunchPolicy().runtime_path}/bin/busybox"
@@ -146,7 +145,7 @@ class _Run:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._frames: Iterator[tuple[int, bytes]] = frames_iter(connection, tty=False)  # type: ignore[no-untyped-call]
+        self._pieces = frames(connection.recv)
         self._out = bytearray()
         self.complaint = bytearray()
         self._ended = False
@@ -192,14 +191,14 @@ class _Run:
 
     def _receive(self) -> None:
         try:
-            frame = next(self._frames, None)
+            piece = next(self._pieces, None)
         except OSError:
-            frame = None
-        if frame is None:
+            piece = None
+        if piece is None:
             self._ended = True
             return
-        descriptor, chunk = frame
-        if descriptor == 1:
+        descriptor, chunk = piece
+        if descriptor == OUTPUT:
             self._out += chunk
         elif len(self.complaint) < _MOST_COMPLAINT:
             self.complaint += chunk

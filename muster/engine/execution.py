@@ -5,14 +5,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from io import BufferedIOBase, BytesIO
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from muster.engine.frames import OUTPUT, Read, frames
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
     from docker.models.containers import Container
 
-_OUTPUT = 1
-_HEADER_BYTES = 8
 _PIECE_BYTES = 1 << 16
 
 
@@ -142,21 +142,11 @@ def _pass_on(source: socket.socket, target: socket.socket, first: bytes) -> None
 
 def output_pieces(connection: socket.socket) -> Iterator[bytes]:
     """Yield what a program without a terminal writes to its output, without its errors. Raises OSError."""
-    with connection.makefile("rb") as frames:
-        yield from _output(frames)
+    return _output(connection.recv)
 
 
-def _output(frames: BufferedIOBase) -> Iterator[bytes]:
-    """Yield the output in an engine's frames, in small pieces.
-
-    The SDK's reader waits without a time limit, and makes a buffer as large as an engine says that a frame is.
-    """
-    while len(header := frames.read(_HEADER_BYTES)) == _HEADER_BYTES:
-        left = int.from_bytes(header[4:])
-        while left and (piece := frames.read1(min(left, _PIECE_BYTES))):
-            left -= len(piece)
-            if header[0] == _OUTPUT:
-                yield piece
+def _output(read: Read) -> Iterator[bytes]:
+    return (piece for descriptor, piece in frames(read) if descriptor == OUTPUT)
 
 
 def output_of(container: "Container", command: Sequence[str], *, most_bytes: int, patience_s: float) -> bytes | None:
@@ -179,4 +169,4 @@ def output_of(container: "Container", command: Sequence[str], *, most_bytes: int
             received += piece
             if len(received) > most_bytes:
                 return None
-        return b"".join(_output(BytesIO(received))) if execution.exit_code() == 0 else None
+        return b"".join(_output(BytesIO(received).read)) if execution.exit_code() == 0 else None

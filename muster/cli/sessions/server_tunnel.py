@@ -6,11 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from docker.utils.socket import frames_iter
-
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.values.errors import MusterError
-from muster.engine.execution import Execution, Programs
+from muster.engine.execution import Execution, Programs, output_pieces
 
 _BUSYBOX = f"{LaunchPolicy().runtime_path}/bin/busybox"
 _LOOPBACK = "127.0.0.1"
@@ -57,8 +55,7 @@ def _carry(browser: socket.socket, execution: Execution) -> None:
 
     threading.Thread(target=to_app, name="tunnel-up", daemon=True).start()
     with suppress(OSError):
-        for descriptor, piece in frames_iter(execution.connection, tty=False):  # type: ignore[no-untyped-call]
-            if descriptor == 1:
-                browser.sendall(piece)
+        for piece in output_pieces(execution.connection):
+            browser.sendall(piece)
     with suppress(OSError):
         browser.shutdown(socket.SHUT_RDWR)
