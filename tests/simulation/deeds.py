@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from tests.simulation.containers import ModuleFailedError
 from tests.simulation.daemon import KilledError
 from tests.simulation.hosts import Host
 from tests.simulation.promises import BrokenPromiseError
-from tests.simulation.schedules import BACK_UP, LIMIT, OWNERS, RESERVE, RESTORE, SUBMIT, USERS, Deed
+from tests.simulation.schedules import BACK_UP, LIMIT, OVERTAKES, OWNERS, RESERVE, RESTORE, SUBMIT, USERS, Deed
 from tests.simulation.store import backup, restore
 
 if TYPE_CHECKING:
@@ -52,7 +53,11 @@ class Deeds:
             self._let_go(Deed(0.0, "let go", number))
 
     def do(self, deed: Deed) -> None:
-        """Do it now; what users do, once the database answers."""
+        """Do it now; what users do, once the database answers, or while a decision is made."""
+        if commits := dict(deed.values).get(OVERTAKES):
+            values = tuple((name, value) for name, value in deed.values if name != OVERTAKES)
+            self._world.is_overtaken(commits, partial(self.do, replace(deed, values=values)))
+            return
         if deed.kind in {SUBMIT, RESERVE, BACK_UP, RESTORE, LIMIT, *USERS}:
             if self._are_over:
                 return
@@ -171,7 +176,7 @@ class Deeds:
         users = frozenset(deed["users"])
         reservation = Reservation("r1", begins_at, begins_at + deed["for_s"], agents=agents, users=users)
         self._world.users.reservations.add(reservation)
-        self._world.promises.reserved(reservation, now)
+        self._world.promises.reserved(reservation)
         self._world.wake()
 
     def _back_up(self, _deed: Deed) -> None:

@@ -18,6 +18,7 @@ from tests.simulation.good_ends import unheard_success
 from tests.simulation.histories import broken_story, untrue_usage
 from tests.simulation.hosts import Host
 from tests.simulation.kept_limits import beyond_limits
+from tests.simulation.overtaking import unheeded
 from tests.simulation.truths import Begun, Truth
 from tests.strategies.capacity import Ledger
 
@@ -49,7 +50,7 @@ class Promises:
         self._stored_agents = stored_agents
         self._hosts = hosts
         self._policy = policy
-        self._reservations: list[tuple[Reservation, float]] = []
+        self._reservations: list[Reservation] = []
         self.sessions: dict[str, Session] = {}
         self.truths: dict[str, Truth] = {}
         self.agents: dict[str, Agent] = {}
@@ -65,8 +66,8 @@ class Promises:
         self.sessions[session.id] = session
         self.truths[session.id] = Truth(session)
 
-    def reserved(self, reservation: Reservation, at: float) -> None:
-        self._reservations.append((reservation, at))
+    def reserved(self, reservation: Reservation) -> None:
+        self._reservations.append(reservation)
 
     def committed(self, events: Iterable[Event]) -> None:
         """Take in what one transaction changed."""
@@ -84,6 +85,8 @@ class Promises:
             self.sessions[after.id] = after
             if after.generation != before.generation:
                 self.truths[after.id].gangs[after.generation] = {kernel.name for kernel in after.kernels}
+            if overtaken := unheeded(before, after, event, self._stored_agents):
+                raise BrokenPromiseError("overtaken", overtaken)
             self._makes_room_rightly(before, event)
             self._waits_for_its_signal(before, event)
             self._has_not_ended_well(before, event)
@@ -130,7 +133,7 @@ class Promises:
                     self.stranded.add((container.session_id, container.generation, host.id))
         self.agents = {agent.id: agent for agent in store.agents()}
         there = {reservation.name for reservation in store.reservations.all()}
-        self._reservations = [one for one in self._reservations if one[0].name in there]
+        self._reservations = [one for one in self._reservations if one.name in there]
         return forgotten
 
     def _is_adopted(self, session: Session, container: Container) -> None:
@@ -188,8 +191,8 @@ class Promises:
 
     def _is_open_to(self, session: Session, at: float) -> None:
         """Check that no agent of a session that was placed was set aside for others, or will be while it runs."""
-        for reservation, made_at in self._reservations:
-            if made_at >= at or reservation.ends_at <= at or session.owner in reservation.users:
+        for reservation in self._reservations:
+            if reservation.ends_at <= at or session.owner in reservation.users:
                 continue
             limit_s = session.spec.time_limit
             meets = limit_s is None or at + limit_s > reservation.begins_at
@@ -280,8 +283,9 @@ class Promises:
         if session.reason.startswith("preempted by ") and not session.spec.requeue:
             return
         harms = set(truth.harms)
-        if "rebooted during the launch" in session.reason and self.forgetful & set(session.agents):
-            # Nobody can tell whether the launch had come to a host that has forgotten what did.
+        knew_nothing = any(kernel.agent_generation is None for kernel in session.kernels)
+        if "rebooted during the launch" in session.reason and (knew_nothing or self.forgetful & set(session.agents)):
+            # Nobody can tell whether the launch had come to a host that has forgotten what did, or had known nothing.
             harms.add("reboot")
         if not harms:
             raise BrokenPromiseError("untrue result", f"{story}: nothing of it failed")

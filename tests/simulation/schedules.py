@@ -76,6 +76,8 @@ PULLS_REFUSED = "pulls refused"
 PULLS_SLOW = "pulls slow"
 DRAIN_AND_END = "drain and end"
 EXTEND = "extend"
+OVERTAKES = "overtakes"
+"""The value of a user's deed that comes right before so manieth transaction of the process that works the queue."""
 # What befalls few schedules, each by a chance of its own.
 RARE = frozenset(
     {RESERVE, REMOVALS_FAIL, MODULE_DIES_REMOVING, REINSTALL, PRUNE, STATE_LOST, LEAVE, BACK_UP, RESTORE, SHRINK, RECUT}
@@ -83,6 +85,8 @@ RARE = frozenset(
 )
 # Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
+# Of these, decisions must heed what comes between their look at the queue and their commit.
+HEEDED = frozenset({*USERS, RESERVE, DRAIN_AND_END, EXTEND})
 # Each kind of fault with its weight.
 FAULTS: dict[str, int] = {
     # A host
@@ -193,6 +197,7 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     deeds += _recut(random.Random(f"{seed} recut"), hosts) if is_recut else []
     deeds += _limited(random.Random(f"{seed} limited"))
     deeds += _changed(random.Random(f"{seed} changed"))
+    deeds = [_overtaking(random.Random(f"{seed} overtaking {deed}"), deed) for deed in deeds]
     return tuple(sorted(deeds, key=lambda deed: (deed.at, str(deed))))
 
 
@@ -283,6 +288,13 @@ def _reserved(chance: random.Random, hosts: list[str]) -> list[Deed]:
         "users": chance.choice(((), ("ada",), ("bob",))),
     }
     return [Deed(_time(chance), RESERVE, chance.choice(("", *hosts)), tuple(values.items()))]
+
+
+def _overtaking(chance: random.Random, deed: Deed) -> Deed:
+    """Return the deed, sometimes as one that comes while a decision is made."""
+    if deed.kind not in HEEDED or chance.random() > 0.4:
+        return deed
+    return replace(deed, values=(*deed.values, (OVERTAKES, chance.randint(1, 6))))
 
 
 def _urgent(chance: random.Random, number: int, hosts: list[str]) -> list[Deed]:

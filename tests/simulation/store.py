@@ -38,11 +38,11 @@ class Writes:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Leave it to the checker to say when the transaction is over: first it must learn what was committed."""
-        self.are_watched = True
+        before, self.are_watched = self.are_watched, True
         try:
             yield
         finally:
-            self.are_watched = False
+            self.are_watched = before
 
 
 WRITES = Writes()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -15,6 +16,7 @@ from muster.core.lifecycle import (
     interpretation,
     late_signals,
     launch_usage,
+    observation,
     touch,
     transitions,
     turn,
@@ -27,6 +29,7 @@ from muster.core.scheduling import group_pass
 from muster.core.scheduling.closures import Closures
 from muster.core.scheduling.limits import RunningLimits
 from muster.core.usage.kernel import KernelUsage, next_usage
+from muster.store import store
 from muster.store.store import Store
 from tests.simulation.modules import Modules
 from tests.simulation.schedules import SUBMIT, Deed, Schedule, Site
@@ -137,6 +140,20 @@ def preempting_everything(_session, _gang, _closed, _state, placed, *_rest) -> l
     return [session for session in placed if session.state is S.RUNNING]
 
 
+def expecting_nothing(*arguments: Any, inner: Callable[..., Any]) -> Any:
+    """Decide by what was so at the look, whatever people say before the commit."""
+    decided = inner(*arguments)
+    if isinstance(decided, list):
+        return [replace(event, expects={}) for event in decided]
+    return decided and replace(decided, expects={})
+
+
+def overtaken(kind: str, target: str, *at: float, **values: Any) -> list[tuple[Deed, ...]]:
+    """Return schedules of a session with a time limit, in which a person acts at these moments of its decisions."""
+    limited = submission(run_s=150.0, time_limit="60s")
+    return [(limited, fault(moment, kind, target, **values, overtakes=n)) for moment in at for n in range(1, 7)]
+
+
 GANG = submission(cluster_size=4)
 # A release takes a moment; when it comes is up to the seed.
 ENGINE_STOPS = [
@@ -221,6 +238,22 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]]
     "a session that is never given up": (
         *(conclusions, "_fits_elsewhere", lambda *_arguments: True),
         *([(submission(agents=("a1",)), fault(1.2, "launches fail", "a1", for_s=90.0))], "tried for ever"),
+    ),
+    "a hold that is not heeded": (
+        *(transitions, "place", partial(expecting_nothing, inner=transitions.place)),
+        *(overtaken("hold", "1", 1.51), "overtaken"),
+    ),
+    "a drain that is not heeded": (
+        *(store, "_is_overtaken", lambda *_arguments: False),
+        *(overtaken("drain", "a1", 1.51), "overtaken"),
+    ),
+    "a reservation that is not heeded": (
+        *(store, "_is_overtaken", lambda *_arguments: False),
+        *(overtaken("reserve", "a1", 1.51, begins_in_s=0.0, for_s=50.0, users=()), "reserved"),
+    ),
+    "an extension that is not heeded": (
+        *(observation, "_time_is_up", partial(expecting_nothing, inner=observation._time_is_up)),
+        *(overtaken("extend", "1", *range(60, 70), by_s=40), "overtaken"),
     ),
     "agents whose words are refused": (Modules, "_report", speaking_nonsense, [(submission(),)], "liveness"),
 }

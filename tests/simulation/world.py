@@ -34,6 +34,7 @@ _LOOK_EVERY_S = 4.0
 _MOST_TRANSACTIONS = 5_000
 _DAEMON_RETRIES_AFTER_S = 2.0
 """As `muster/daemon.py` does."""
+_OVERTAKES_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,14 @@ class _Fate:
     transactions: int
     strike: Callable[[], None]
     is_after: bool
+
+
+@dataclass(eq=False)
+class _Overtaking:
+    """A person who acts right before the last one of so many transactions of the process that works the queue."""
+
+    transactions: int
+    act: Callable[[], None]
 
 
 class _OverError(BaseException):
@@ -119,6 +128,7 @@ class World:
         self._acting: Daemon | None = None
         self.daemon: Daemon | None = None
         self.fate: _Fate | None = None
+        self._overtaking: list[_Overtaking] = []
         self.lock_is_lost = False
         self.is_paused = False
         self._gates = 0
@@ -196,6 +206,10 @@ class World:
             return
         if self._acting.is_doomed:
             raise KilledError(0.0, visits_go_on=True)
+        for one in list(self._overtaking):
+            one.transactions -= 1
+            if one.transactions <= 0:
+                self._acts(one)
         if self.fate is not None:
             self.fate.transactions -= 1
             if self.fate.transactions <= 0 and not self.fate.is_after:
@@ -211,6 +225,21 @@ class World:
     def meets(self, transactions: int, strike: Callable[[], None], *, is_after: bool) -> None:
         """Let this strike the process that works the queue, before or after one of its next transactions."""
         self.fate = _Fate(transactions, strike, is_after)
+
+    def is_overtaken(self, transactions: int, act: Callable[[], None]) -> None:
+        """Let a person act right before one of the next transactions of the process that works the queue.
+
+        Where it has less to do than that, they act a few seconds later.
+        """
+        one = _Overtaking(transactions, act)
+        self._overtaking.append(one)
+        self.timeline.after(_OVERTAKES_WITHIN_S, partial(self._acts, one))
+
+    def _acts(self, one: _Overtaking) -> None:
+        if one in self._overtaking:
+            self._overtaking.remove(one)
+            with self.outside():
+                one.act()
 
     def _meet_fate(self, fate: _Fate) -> None:
         self.fate = None
