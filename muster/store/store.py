@@ -37,6 +37,7 @@ from muster.store.heartbeats import Heartbeats
 from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
 from muster.store.known_agents import AGENT_COUNTERS, FORGOTTEN, REVISION, KnownAgents, drained_agents
+from muster.store.left_agents import keep_what_was_said, say_it_again
 from muster.store.overrides import OverrideRows
 from muster.store.owner_uids import OwnerUids
 from muster.store.presets import PresetRows
@@ -210,6 +211,7 @@ class Store:
         with writing(self._engine) as connection:
             revision = increment_counter(connection, REVISION)
             upsert(connection, agents, [{**row, "revision": revision} for row in rows])
+            say_it_again(connection, saved)
 
     def drain_agent(self, agent_id: str, reason: str) -> bool:
         """Let no session start on it until it is resumed. Return whether that is a change. Raises NotFoundError."""
@@ -241,8 +243,10 @@ class Store:
             connection.execute(sa.update(agents).where(this).values(**values))
 
     def forget_agent(self, agent_id: str) -> None:
+        """Forget an agent that has left the inventory, but for its drain and the symptoms that are accepted."""
         with writing(self._engine) as connection:
             increment_counter(connection, FORGOTTEN)
+            keep_what_was_said(connection, agent_id)
             connection.execute(sa.delete(agents).where(agents.c.id == agent_id))
 
     def add_to_counters(self, amounts: Mapping[str, int]) -> None:

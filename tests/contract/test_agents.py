@@ -64,6 +64,25 @@ def test_an_agent_is_drained_until_it_is_resumed(store):
     assert drain_of(store) is None
 
 
+def test_what_people_said_of_an_agent_is_so_again_when_it_is_back_in_the_inventory(store):
+    accepted = {"GPU-a2-1": (SymptomMark("missing", 0, NOW),)}
+    agents = [make_agent("a1"), make_agent("a2"), make_agent("a3")]
+    store.save_agents(agents)
+    store.drain_agent("a1", "new disks")
+    store.accept_symptoms("a2", accepted)
+    for agent in agents:
+        store.forget_agent(agent.id)
+    assert not store.snapshot(NOW).agents
+    store.save_agents(agents)
+    drained, accepting, plain = store.snapshot(NOW).agents
+    assert (drained.drain_reason, drained.gpu_accepted) == ("new disks", {})
+    assert (accepting.drain_reason, accepting.gpu_accepted) == (None, accepted)
+    assert (plain.drain_reason, plain.gpu_accepted) == (None, {})
+    assert store.resume_agent("a1")
+    store.save_agents(agents)
+    assert drain_of(store) is None, "what was said before it left is said once"
+
+
 def test_draining_says_whether_it_changed_anything(store):
     store.save_agents([make_agent()])
     assert not store.resume_agent("a1")

@@ -54,6 +54,7 @@ class Promises:
         self.sessions: dict[str, Session] = {}
         self.truths: dict[str, Truth] = {}
         self.agents: dict[str, Agent] = {}
+        self.drained: set[str] = set()
         self.stranded: set[tuple[str, int, str]] = set()
         self.not_in_backup: set[str] = set()
         self._to_adopt: dict[str, Unknown] = {}
@@ -85,7 +86,7 @@ class Promises:
             self.sessions[after.id] = after
             if after.generation != before.generation:
                 self.truths[after.id].gangs[after.generation] = {kernel.name for kernel in after.kernels}
-            if overtaken := unheeded(before, after, event, self._stored_agents):
+            if overtaken := unheeded(before, after, event, self.drained):
                 raise BrokenPromiseError("overtaken", overtaken)
             self._makes_room_rightly(before, event)
             self._waits_for_its_signal(before, event)
@@ -132,6 +133,7 @@ class Promises:
                 if session.generation != container.generation or host.id not in session.agents:
                     self.stranded.add((container.session_id, container.generation, host.id))
         self.agents = {agent.id: agent for agent in store.agents()}
+        self.drained = {agent.id for agent in self.agents.values() if agent.drain_reason is not None}
         there = {reservation.name for reservation in store.reservations.all()}
         self._reservations = [one for one in self._reservations if one.name in there]
         return forgotten

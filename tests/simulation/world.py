@@ -375,6 +375,7 @@ class World:
             self.fate = None
         for agent_id in list(self.promises.agents):
             self.users.resume_agent(agent_id)
+        self.promises.drained.clear()
         # A database that was restored may have some again.
         for override in self.users.overrides.all().limits:
             self.users.overrides.unset_limit(override.limited, override.name)

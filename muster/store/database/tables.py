@@ -174,6 +174,15 @@ agents = Table(
     Index("agents_by_revision", "revision"),
 )
 
+# What people said of agents that have left the inventory.
+left_agents = Table(
+    "left_agents",
+    metadata,
+    Column("id", String(255), primary_key=True),
+    Column("drain_reason", Text),
+    Column("gpu_accepted", JSON, nullable=False),
+)
+
 # Sums over the samples of an agent in `span_s` seconds. Not all samples have a usage.
 agent_samples = Table(
     "agent_samples",
