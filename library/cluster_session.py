@@ -30,7 +30,9 @@ options:
     type: dict
     default: {}
   owner:
-    description: The session's owner.
+    description:
+      - The session's owner. A session of that name that is another user's fails the module.
+      - With V(absent), V(root) ends anybody's.
     type: str
     default: root
   wait:

@@ -21,6 +21,7 @@ from muster.store.store import Store
 _ADDED = {"ssh_keys"}
 # Fields that the site's settings fill in: settings may have changed since, which changes nothing declared.
 _COMPLETED_BY_SITE = ("disk", "time_limit")
+_OPERATOR = "root"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class DeclaredSession:
             store.close()
 
     def present(self, name: str, spec: Mapping[str, Any], owner: str, *, check: bool) -> DeclaredOutcome:
-        """Raises SpecError, and BadInputError when a session of that name has another spec."""
+        """Raises SpecError, and BadInputError when a session of that name has another spec or is another user's."""
         existing = self._active(name)
         # A begin such as now+1h counts from the time of the submit.
         since = existing[0].submitted_at if existing else time.time()
@@ -74,8 +75,10 @@ class DeclaredSession:
             before = existing[0].spec.model_dump(mode="json", exclude=_ADDED)
             by_site = {key for key in _COMPLETED_BY_SITE if spec.get(key) is None and after[key] is not None}
             differing = sorted(key for key in after if before[key] != after[key] and key not in by_site)
-            if differing:
-                changes = "; ".join(f"{key} is {before[key]}, declared is {after[key]}" for key in differing)
+            changes = "; ".join(f"{key} is {before[key]}, declared is {after[key]}" for key in differing)
+            if existing[0].owner != owner:
+                changes = f"owner is {existing[0].owner}, declared is {owner}"
+            if changes:
                 raise BadInputError(
                     f"session {name} has not ended and differs: {changes}; end it first, or declare it as it is"
                 )
@@ -86,7 +89,12 @@ class DeclaredSession:
         return DeclaredOutcome(True, tuple(submitted), _diff(None, after))
 
     def absent(self, name: str, by: str, *, check: bool) -> DeclaredOutcome:
+        """End it. Root may end anybody's. Raises BadInputError where another user wants to end one that is not theirs."""
         existing = self._active(name)
+        if existing and by not in {existing[0].owner, _OPERATOR}:
+            raise BadInputError(
+                f"owner: session {name} is {existing[0].owner}'s, not {by}'s; give its owner, or {_OPERATOR}"
+            )
         if all(session.state in FINAL or session.ends_for_good for session in existing):
             return DeclaredOutcome(False, existing, _diff(None, None), is_absent=True)
         diff = _diff(existing[0].spec.model_dump(mode="json", exclude=_ADDED), None)

@@ -161,3 +161,13 @@ def test_sessions_that_are_to_be_absent_may_end_as_they_like(present, declared):
     present("train", command="true")
     assert declared.waited(declared.absent("train", "ada", check=False), 10).failure is None
     assert declared.waited(declared.absent("train", "ada", check=False), 10).failure is None
+
+
+def test_a_session_of_that_name_that_is_anothers_is_not_the_declared_one(declared, present):
+    made = present("train", cpu=1)
+    with pytest.raises(BadInputError, match="owner is ada, declared is bob; end it first"):
+        declared.present("train", {"cpu": 1}, "bob", check=False)
+    with pytest.raises(BadInputError, match="owner: session train is ada's, not bob's"):
+        declared.absent("train", "bob", check=False)
+    assert present("train", cpu=1).sessions == made.sessions, "it was left alone"
+    assert declared.absent("train", "root", check=False).changed, "an operator may end anybody's"
