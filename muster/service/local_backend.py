@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from muster.core.model.apps import App
@@ -77,6 +77,8 @@ if TYPE_CHECKING:  # the scheduler loads slowly
 
 # Each polls all of the user's agents, for some seconds.
 _MEASURED = AtOnce(32, 8, ("sessions", "are measured"))
+# Each decides the whole queue anew, some as often as there are suggestions.
+_QUESTIONS = AtOnce(16, 4, ("questions", "are answered"))
 
 
 class KeyUsedError(BadInputError):
@@ -184,11 +186,15 @@ class LocalBackend:
         return SubmittedView.of(new, impossible, warnings=warnings_about(self._store, self._settings, new))
 
     def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRunView:
-        """Return what would become of a submit. Raises as `submit`."""
+        """Return what would become of a submit.
+
+        Raises as `submit`, and NotPossibleInStateError where too many of theirs are answered at once.
+        """
         from muster.service.questions.dry_run import visible_dry_run  # noqa: PLC0415 - the scheduler loads slowly
 
         new = self._preparation.sessions(spec, owner_of_new(self._token, owner, "submits"), count, time.time())
-        answer = visible_dry_run(self._store, self._settings, new, self.sees)
+        with _QUESTIONS.counted(self.user):
+            answer = visible_dry_run(self._store, self._settings, new, self.sees)
         return DryRunView.of(answer, warnings_about(self._store, self._settings, new))
 
     def overview(self) -> OverviewView:
@@ -234,11 +240,12 @@ class LocalBackend:
         return SessionHistoryView.of(session, self._store.usage_steps.of_session(session.id))
 
     def why(self, reference: str, *, what_if: bool) -> WhyView:
-        """Raises as `session`, and NotPossibleInStateError with `what_if` for a session that does not wait."""
+        """Raises as `session`; with `what_if` also as `dry_run`, and NotPossibleInStateError where it does not wait."""
         from muster.service.questions.why import visible_why  # noqa: PLC0415 - the scheduler loads slowly
 
         session, decided = self.find(reference), self._decided()
-        return WhyView.of(visible_why(self._store, self._settings, decided, session, self.sees, what_if=what_if))
+        with _QUESTIONS.counted(self.user) if what_if else nullcontext():
+            return WhyView.of(visible_why(self._store, self._settings, decided, session, self.sees, what_if=what_if))
 
     def queue(self, group: str | None = None) -> QueueView:
         """Return the pending sessions that the user may see, of all groups or of one; positions count all that wait."""
