@@ -293,8 +293,10 @@ class LocalBackend:
         return self._views(self._commands.release(references, self.user))
 
     def restart(self, references: Iterable[str]) -> list[SessionView]:
+        """Raises as `SessionCommands.restart`; administrators may restart any."""
         self.check_may_change()
-        return self._views(self._commands.restart(references, self.user))
+        is_bound = not self._token.sees_all
+        return self._views(self._commands.restart(references, self.user, is_bound=is_bound))
 
     def extend(self, references: Iterable[str], seconds: int) -> list[SessionView]:
         """Raises as `SessionCommands.extend`; administrators may add any time."""

@@ -17,7 +17,7 @@ def keep_what_was_said(connection: sa.Connection, agent_id: str) -> None:
     """Keep what people said of an agent that leaves."""
     row = connection.execute(sa.select(*_SAID).where(agents.c.id == agent_id)).mappings().first()
     if row is not None and (row["drain_reason"] is not None or row["gpu_accepted"]):
-        upsert(connection, left_agents, [row])
+        upsert(connection, left_agents, [{**row}])
 
 
 def say_it_again(connection: sa.Connection, agent_ids: Collection[str]) -> None:

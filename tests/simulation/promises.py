@@ -86,8 +86,7 @@ class Promises:
             self.sessions[after.id] = after
             if after.generation != before.generation:
                 self.truths[after.id].gangs[after.generation] = {kernel.name for kernel in after.kernels}
-            if overtaken := unheeded(before, after, event, self.drained):
-                raise BrokenPromiseError("overtaken", overtaken)
+            self._heeds_people(before, after, event)
             self._makes_room_rightly(before, event)
             self._waits_for_its_signal(before, event)
             self._has_not_ended_well(before, event)
@@ -190,6 +189,10 @@ class Promises:
         holding = [session for session in self.sessions.values() if session.state in PLACED]
         if placed and (beyond := beyond_limits(self._policy().limits, holding, placed)):
             raise BrokenPromiseError("limits", beyond)
+
+    def _heeds_people(self, before: Session, after: Session, event: Event) -> None:
+        if overtaken := unheeded(before, after, event, self.drained):
+            raise BrokenPromiseError("overtaken", overtaken)
 
     def _is_open_to(self, session: Session, at: float) -> None:
         """Check that no agent of a session that was placed was set aside for others, or will be while it runs."""

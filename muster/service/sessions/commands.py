@@ -10,9 +10,10 @@ from muster.core.model.session import FINAL, LaunchStep, Session, SessionState
 from muster.core.scheduling.limits import pending_refusal
 from muster.core.spec.session_spec import NAME_PATTERN
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
+from muster.core.values.units import exact_duration
 from muster.service.identity.owner_uids import check_uid
 from muster.service.scheduler.overrides import limits_in_force
-from muster.service.sessions.extension import check_extension
+from muster.service.sessions.later_ends import check_extension, check_reservations, end_after_restart, end_with_more
 from muster.service.sessions.preparation import SessionPreparation
 from muster.service.sessions.scope import SessionScope
 from muster.service.wake import wake
@@ -112,15 +113,19 @@ class SessionCommands:
 
         return self._changed([_pending(same, "released") for same in self._found(references)], release)
 
-    def restart(self, references: Iterable[str], by: str) -> list[Session]:
+    def restart(self, references: Iterable[str], by: str, *, is_bound: bool = False) -> list[Session]:
         """Stop running sessions and launch them again where they are; of an array those that run.
 
-        One that is being restarted already is left as it is. Raises as `terminate`.
+        One that is being restarted already is left as it is. With `is_bound`, its time limit, which counts anew, must
+        not bring it into a reservation. Raises as `terminate`, and as `check_reservations`.
         """
+        reservations = self._store.reservations.all() if is_bound else ()
 
         def restart(session: Session, now: float) -> Event | None:
             if session.step is LaunchStep.RESTARTING or session.state is not SessionState.RUNNING:
                 return None
+            if (ends_at := end_after_restart(session, now)) is not None:
+                check_reservations(session, "restarted now", ends_at, reservations, now)
             return transitions.restart(session, by, now)
 
         found = [_running(same, "restarted", or_restarting=True) for same in self._found(references)]
@@ -129,8 +134,10 @@ class SessionCommands:
     def extend(self, references: Iterable[str], seconds: int, by: str, *, is_bound: bool = False) -> list[Session]:
         """Add time to the limits of running sessions, of an array of those that run; return those that were extended.
 
-        With `is_bound`, what the site lets users add is the most. Raises as `terminate`, and as `check_extension`.
+        With `is_bound`, what the site lets users add is the most, and no reservation may be in the way. Raises as
+        `terminate`, as `check_extension` and as `check_reservations`.
         """
+        reservations = self._store.reservations.all() if is_bound else ()
         found = [_running(same, "extended") for same in self._found(references)]
         ids = list(dict.fromkeys(session.id for same in found for session in same))
         left = set(ids)
@@ -139,6 +146,8 @@ class SessionCommands:
             if session.id not in left or session.state is not SessionState.RUNNING:
                 return None
             check_extension(session, seconds, self._settings, is_bound=is_bound)
+            how = f"TIME: with {exact_duration(seconds)} more"
+            check_reservations(session, how, end_with_more(session, seconds, now), reservations, now)
             return transitions.extend(session, seconds, by, now)
 
         now = {s.id: s for s in self._changed(found, extend, lambda event: left.discard(event.session_id))}

@@ -89,7 +89,7 @@ class DeclaredSession:
         return DeclaredOutcome(True, tuple(submitted), _diff(None, after))
 
     def absent(self, name: str, by: str, *, check: bool) -> DeclaredOutcome:
-        """End it. Root may end anybody's. Raises BadInputError where another user wants to end one that is not theirs."""
+        """End it; root may end anybody's. Raises BadInputError where it is another user's."""
         existing = self._active(name)
         if existing and by not in {existing[0].owner, _OPERATOR}:
             raise BadInputError(

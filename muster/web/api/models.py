@@ -13,7 +13,7 @@ from muster.core.model.token import Scope
 from muster.core.spec.session_spec import NAME_PATTERN as SESSION_PATTERN
 from muster.service.scheduler.overrides import MOST_AMOUNT, MOST_WEIGHT
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
-from muster.service.sessions.extension import MOST_S
+from muster.service.sessions.later_ends import MOST_S
 from muster.service.view import View
 
 
