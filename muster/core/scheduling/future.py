@@ -60,6 +60,14 @@ def end_of(session: Session, now: float) -> float:
     return max(now, began + session.time_limit)
 
 
+def gone_at(session: Session, now: float) -> float:
+    """Return when a placed session that is to make room is gone at the latest: its signal gives its command time."""
+    if session.state is not SessionState.RUNNING or not session.spec.signal_s:
+        return now
+    leaves_at = now + session.spec.signal_s if session.leaves_at is None else session.leaves_at
+    return min(end_of(session, now), max(now, leaves_at))
+
+
 def holder(session: Session, now: float) -> Holder:
     since = now if session.started_at is None else session.started_at
     return Holder(end_of(session, now), since, session.id, session)

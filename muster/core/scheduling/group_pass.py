@@ -21,7 +21,7 @@ from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.allocated import Allocated
 from muster.core.scheduling.defragment import Movable, in_line, may_move, moves
 from muster.core.scheduling.elastic import largest_gang
-from muster.core.scheduling.future import Future, Waiting, end_of, starter
+from muster.core.scheduling.future import Future, Waiting, end_of, gone_at, starter
 from muster.core.scheduling.group import Group
 from muster.core.scheduling.kinds import Kind, Kinds, answers_of, left_open, stretch
 from muster.core.scheduling.memory.group_memory import GroupMemory
@@ -85,7 +85,7 @@ class GroupPass:
         self._lying: list[Placed] = []
         self._repacker = Repacker()
         self._ahead = Ahead()
-        self._leaving: set[str] = set()
+        self._leaving: dict[str, float] = {}
         self._passed: list[Session] = []
 
     def work(self) -> None:
@@ -304,7 +304,7 @@ class GroupPass:
         reason = self._busy(kind, session)
         leaving = self._preempted(session, kind) if self._policy.preemption and start.at > now else []
         if leaving:
-            self._leaving = {other.id for other in leaving}
+            self._leaving = {other.id: gone_at(other, now) for other in leaving}
             start = self._future.start(kind.gang, kind.closed) or start
             reason = preempting(leaving)
         is_under_way = session.id in self._group.moved_for
@@ -313,7 +313,7 @@ class GroupPass:
         if self._policy.defragment and start.at > now and not leaving and not is_under_way:
             moved = self._moved(session, kind, start.at)
             if moved:
-                self._leaving = {each.session.id for each in moved}
+                self._leaving = {each.session.id: gone_at(each.session, now) for each in moved}
                 start = self._future.start(kind.gang, kind.closed) or start
                 reason = moving([each.session for each in moved])
         for each in moved:
@@ -350,11 +350,11 @@ class GroupPass:
 
     @property
     def _future(self) -> Future:
-        """Return the future with what this pass starts, and with what it preempts gone at once."""
+        """Return the future with what this pass starts, and with what it preempts gone when that may be."""
         now = self._snapshot.now
         holders = self._group.placed.holders(now)
         if self._leaving:
-            holders = [each._replace(end=now) if each.session_id in self._leaving else each for each in holders]
+            holders = [each._replace(end=self._leaving.get(each.session_id, each.end)) for each in holders]
         starts = [starter(s, lying, now) for s, lying in zip(self._starting, self._lying, strict=True)]
         return Future(self._group.state, [*holders, *starts], now)
 

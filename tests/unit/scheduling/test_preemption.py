@@ -196,3 +196,22 @@ def test_the_trials_to_find_the_victims_grow_no_faster_than_those_that_run(monke
     plan = schedule(Snapshot(agents, (*runs, make_session(1, cpu=cpu)), NOW, policy=PREEMPTING))
     assert len(plan.preemptions) == cpu
     assert trials < 2 * len(runs)
+
+
+@pytest.mark.parametrize(
+    ("values", "leaves_in_s"),
+    [
+        ({}, 0),
+        ({"signal": "USR1@60"}, 60),
+        ({"signal": "USR1@60", "leaves_at": NOW + 20}, 20),
+        ({"signal": "USR1@60", "time_limit": "1h", "since": 3590}, 10),
+    ],
+    ids=["at once", "after its signal", "when its signal's time is over", "by its time limit before that"],
+)
+def test_who_preempts_starts_when_those_that_leave_are_gone(values, leaves_in_s):
+    leaves_at = values.pop("leaves_at", None)
+    leaving = replace(running(1, cpu=4, **values), leaves_at=leaves_at)
+    comes = make_session(2, cpu=4, priority=90)
+    plan = decided(leaving, comes)
+    assert [preemption.session_id for preemption in plan.preemptions] == [leaving.id]
+    assert plan.waits[comes.id].estimated_start == NOW + leaves_in_s
