@@ -109,6 +109,8 @@ class Folders:
         """Record that its data are gone from these agents. Return None once they are gone from all."""
         this = folders.c.id == folder.id
         with writing(self._engine) as connection:
+            # Others may record the same of other agents.
+            connection.execute(sa.select(folders.c.id).where(this).with_for_update())
             found = _selected(connection, this)
             left = [agent_id for f in found for agent_id in f.left_on if agent_id not in agent_ids]
             if left:

@@ -8,7 +8,11 @@ import sqlalchemy as sa
 
 from muster.core.values.errors import BadInputError, NotFoundError
 from muster.store.database.connection import reading, upsert, writing
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import presets
+
+# A counter that each one that is saved raises.
+_NUMBER = "presets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class PresetRows:
             "changed_at": preset.changed_at,
         }
         with writing(self._engine) as connection:
+            # Others wait until this one is counted.
+            increment_counter(connection, _NUMBER)
             if (connection.execute(others).scalar() or 0) >= most:
                 raise BadInputError(f"preset: you have {most} presets; remove one of them first")
             upsert(connection, presets, [row])

@@ -1,5 +1,7 @@
 """Folders with an owner in the database."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -91,6 +93,23 @@ def test_a_folder_goes_when_its_data_are_gone_from_the_last_agent(store):
     assert store.folders.all() == ()
     store.folders.add(DATA)
     assert store.folders.find("ada", "data").shares == ()
+
+
+def test_a_folder_is_gone_once_its_data_are_gone_from_all_agents_whoever_says_so_at_once(url, open_store):
+    agents = [f"a{number}" for number in range(8)]
+    store = open_store(url)
+    store.folders.add(DATA)
+    removed = store.folders.remove(DATA, NOW, agents)
+    barrier = threading.Barrier(len(agents))
+
+    def gone(agent_id: str) -> None:
+        own = open_store(url)
+        barrier.wait()
+        own.folders.removed_from(removed, [agent_id])
+
+    with ThreadPoolExecutor(len(agents)) as pool:
+        list(pool.map(gone, agents))
+    assert store.folders.all() == ()
 
 
 def test_a_quota_changes_alone(store):

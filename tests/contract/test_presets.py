@@ -1,11 +1,16 @@
 """Users' own presets of the launch page."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
 import pytest
 
 from muster.core.values.errors import BadInputError, NotFoundError
 from muster.store.presets import OwnPreset
 from tests.strategies.values import NOW
 
+AT_ONCE = 8
 TRAIN = OwnPreset("ada", "train", {"gpu": 1, "mem": "4G", "env": {"A": "ä"}, "apps": ["jupyterlab"]}, NOW)
 
 
@@ -27,6 +32,20 @@ def test_one_of_the_same_name_is_replaced_also_where_no_more_are_allowed(store):
         store.presets.put(OwnPreset("ada", "lab", {}, NOW), 1)
     store.presets.put(OwnPreset("eve", "lab", {}, NOW), 1)
     assert store.presets.of("ada") == (again,)
+
+
+def test_of_many_that_are_saved_at_once_no_more_are_kept_than_may_be(url, open_store):
+    barrier = threading.Barrier(AT_ONCE)
+
+    def save(number: int) -> None:
+        presets = open_store(url).presets
+        barrier.wait()
+        with suppress(BadInputError):
+            presets.put(OwnPreset("ada", f"p{number}", {}, NOW), 3)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(save, range(AT_ONCE)))
+    assert len(open_store(url).presets.of("ada")) == 3
 
 
 def test_only_the_owner_removes_one(store):
