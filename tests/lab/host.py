@@ -34,15 +34,21 @@ OPTIONS = [
     *("--security-opt", "apparmor=unconfined", "--device-cgroup-rule", "a *:* rwm"),
     *("--tmpfs", "/run", "--tmpfs", "/run/lock", "--env", "container=docker", "--volume", "/var/lib/docker"),
 ]
+_COMPILED_SOURCES = Path(__file__).with_name("compiled_sources.py").read_text(encoding="utf-8")
 # The engine's packages lie in apt's cache, so that many hosts fetch them once; none of them is installed. dpkg need not
-# wait for the disk on a host that is thrown away, and each host makes keys of its own when it boots.
-WITH_SSHD = """
+# wait for the disk on a host that is thrown away, each host makes keys of its own when it boots, and Python keeps what
+# it compiles of Ansible's modules.
+WITH_SSHD = f"""
 export DEBIAN_FRONTEND=noninteractive
 echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/test-host
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends openssh-server
 apt-get install -y -qq --no-install-recommends --download-only docker.io iptables nftables procps
 rm -f /etc/ssh/ssh_host_*
+mkdir /var/cache/compiled-sources
+echo import compiled_sources >/usr/lib/python3/dist-packages/compiled_sources.pth
+cat >/usr/lib/python3/dist-packages/compiled_sources.py <<'END'
+{_COMPILED_SOURCES}END
 """
 # As on a site that runs containers already. Nothing is started while the image is made.
 WITH_ENGINE = """
