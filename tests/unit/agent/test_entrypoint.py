@@ -1,0 +1,99 @@
+"""A kernel's first programs run the image's own programs, with the environment that its user gave it."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from muster.ansible_gateway.templates import Templates
+
+FILES = Path("roles/session_runtime/files")
+STATE = "/run/muster-apps"
+BUSYBOX = shutil.which("busybox", path=f"{os.environ['PATH']}:/opt/muster/runtime/bin")
+
+pytestmark = pytest.mark.skipif(BUSYBOX is None, reason="there is no busybox, whose shell runs these programs")
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """Return a function that runs a program of the runtime in a kernel whose image has the programs below `bin`."""
+    runtime, keys, image = (tmp_path / name for name in ("runtime", "keys", "bin"))
+    for directory in (runtime / "bin", runtime / "sbin", keys, image):
+        directory.mkdir(parents=True)
+    (runtime / "bin/busybox").symlink_to(str(BUSYBOX))
+    _script(runtime / "sbin/sshd", "exit 0")
+    (keys / "sshd_config").touch()
+    (keys / "go").touch()
+
+    def run(program: str, *arguments: str, said: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        text = (FILES / program).read_text("utf-8")
+        script = runtime / "bin" / program
+        script.write_text(text.replace("@RUNTIME@", str(runtime)).replace("/run/muster/", f"{keys}/"), "utf-8")
+        return subprocess.run(
+            [str(BUSYBOX), "sh", str(script), *arguments],
+            input=said,
+            env={"HOME": str(tmp_path), "PATH": f"{image}:/usr/bin:/bin", **environment},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    return run
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n", "utf-8")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("file", ["", "output"])
+def test_a_command_is_the_images_program_where_busybox_has_one_of_its_name(kernel, tmp_path, file):
+    _script(tmp_path / "bin/tar", 'echo "the image, $*"')
+    if file:
+        (tmp_path / "keys" / file).write_text(str(tmp_path / "copy"))
+    done = kernel("entrypoint", "tar", "a  b")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the image, a  b\n", "")
+
+
+def test_a_command_line_runs_the_images_programs(kernel, tmp_path):
+    _script(tmp_path / "bin/grep", "echo the image")
+    done = kernel("entrypoint", "sh", "-c", "grep --perl-regexp x")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the image\n", "")
+
+
+def test_a_bootstrap_script_without_a_first_line_runs_the_images_programs(kernel, tmp_path):
+    _script(tmp_path / "bin/sed", "echo the image")
+    (tmp_path / "keys/bootstrap").write_text("sed --sandbox\n")
+    done = kernel("entrypoint", "/bin/true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the image\n", "")
+
+
+@pytest.mark.parametrize("name", ["no-such-program", "ar", "/no/such/program", "-x"])
+def test_a_program_that_the_image_lacks_is_named(kernel, name):
+    done = kernel("entrypoint", name, PATH="/nowhere")
+    assert (done.returncode, done.stderr) == (127, f"muster: {name}: no such command in this image\n")
+
+
+def test_a_process_of_muster_run_is_the_images_program(kernel, tmp_path):
+    _script(tmp_path / "bin/tar", 'echo "the image, $*"')
+    done = kernel("muster-run", "--task", said="set -- 'tar' 'a  b'\n#muster-run: begin\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the image, a  b\n", "")
+
+
+def test_a_process_of_muster_run_that_the_image_lacks_is_named(kernel):
+    done = kernel("muster-run", "--task", said="set -- 'ar'\n#muster-run: begin\n", PATH="/nowhere")
+    assert (done.returncode, done.stderr) == (127, "muster-run: ar: no such command in this image\n")
+
+
+def test_an_app_runs_the_images_programs(kernel, tmp_path):
+    _script(tmp_path / "bin/uptime", 'echo "the image at $MUSTER_APP_PORT"')
+    (tmp_path / "keys/app-web").write_text("uptime\n")
+    state = tmp_path / "state"
+    state.mkdir()
+    text = Templates().render("apps", {"apps": ["web 8000"], "runtime_path": str(tmp_path / "runtime")})
+    (tmp_path / "keys/apps").write_text(text.replace("/run/muster/", f"{tmp_path}/keys/").replace(STATE, str(state)))
+    kernel("entrypoint", "sh", "-c", f"until [ -s {state}/web.exit ] && [ -s {state}/web.log ]; do sleep 0.05; done")
+    assert ((state / "web.exit").read_text(), (state / "web.log").read_text()) == ("0\n", "the image at 8000\n")
