@@ -17,7 +17,16 @@ pytestmark = pytest.mark.skipif(BUSYBOX is None, reason="there is no busybox, wh
 
 
 @pytest.fixture
-def kernel(tmp_path):
+def standard_input():
+    """Yield both ends of a pipe, which stays open: a process of `muster-run` ends with it."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+@pytest.fixture
+def kernel(tmp_path, standard_input):
     """Return a function that runs a program of the runtime in a kernel whose image has the programs below `bin`."""
     runtime, keys, image = (tmp_path / name for name in ("runtime", "keys", "bin"))
     for directory in (runtime / "bin", runtime / "sbin", keys, image):
@@ -27,13 +36,13 @@ def kernel(tmp_path):
     (keys / "sshd_config").touch()
     (keys / "go").touch()
 
-    def run(program: str, *arguments: str, said: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(program: str, /, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         text = (FILES / program).read_text("utf-8")
         script = runtime / "bin" / program
         script.write_text(text.replace("@RUNTIME@", str(runtime)).replace("/run/muster/", f"{keys}/"), "utf-8")
         return subprocess.run(
             [str(BUSYBOX), "sh", str(script), *arguments],
-            input=said,
+            stdin=standard_input[0],
             env={"HOME": str(tmp_path), "PATH": f"{image}:/usr/bin:/bin", **environment},
             capture_output=True,
             text=True,
@@ -77,23 +86,63 @@ def test_a_program_that_the_image_lacks_is_named(kernel, name):
     assert (done.returncode, done.stderr) == (127, f"muster: {name}: no such command in this image\n")
 
 
-def test_a_process_of_muster_run_is_the_images_program(kernel, tmp_path):
+def test_a_process_of_muster_run_is_the_images_program(kernel, tmp_path, standard_input):
     _script(tmp_path / "bin/tar", 'echo "the image, $*"')
-    done = kernel("muster-run", "--task", said="set -- 'tar' 'a  b'\n#muster-run: begin\n")
+    os.write(standard_input[1], b"set -- 'tar' 'a  b'\n#muster-run: begin\n")
+    done = kernel("muster-run", "--task")
     assert (done.returncode, done.stdout, done.stderr) == (0, "the image, a  b\n", "")
 
 
-def test_a_process_of_muster_run_that_the_image_lacks_is_named(kernel):
-    done = kernel("muster-run", "--task", said="set -- 'ar'\n#muster-run: begin\n", PATH="/nowhere")
+def test_a_process_of_muster_run_that_the_image_lacks_is_named(kernel, standard_input):
+    os.write(standard_input[1], b"set -- 'ar'\n#muster-run: begin\n")
+    done = kernel("muster-run", "--task", PATH="/nowhere")
     assert (done.returncode, done.stderr) == (127, "muster-run: ar: no such command in this image\n")
 
 
-def test_an_app_runs_the_images_programs(kernel, tmp_path):
+# Ordinary names, in the entrypoint's own words.
+OF_THE_USER = [
+    *("busybox", "command", "config", "copies", "file", "left", "limits", "name", "path", "port", "program"),
+    *("runtime", "signal", "state", "status", "value", "variable", "wake", "workdir"),
+]
+SHOW = "env | sort | grep =mine"
+
+
+@pytest.mark.parametrize("file", ["", "output"])
+def test_a_command_gets_each_of_the_users_variables_as_they_set_it(kernel, tmp_path, file):
+    (tmp_path / "keys/bootstrap").write_text(":\n")
+    (tmp_path / "keys/workdir").write_text(str(tmp_path))
+    (tmp_path / "keys/secrets").mkdir()
+    (tmp_path / "keys/secrets/key").write_text("hush")
+    (tmp_path / "keys/secret_env").write_text("SECRET key\n")
+    if file:
+        (tmp_path / "keys" / file).write_text(str(tmp_path / "copy"))
+    done = kernel("entrypoint", "sh", "-c", f"{SHOW}; echo $SECRET", **dict.fromkeys(OF_THE_USER, "mine"))
+    assert done.stdout.split() == [*(f"{name}=mine" for name in OF_THE_USER), "hush"]
+
+
+@pytest.fixture
+def app(kernel, tmp_path):
+    """Return a function that runs an app in a kernel with these variables and returns its exit code and its log."""
+
+    def run(command: str, /, **environment: str) -> tuple[str, str]:
+        state = tmp_path / "state"
+        state.mkdir()
+        (tmp_path / "keys/app-web").write_text(f"{command}\n")
+        text = Templates().render("apps", {"apps": ["web 8000"], "runtime_path": str(tmp_path / "runtime")})
+        text = text.replace("/run/muster/", f"{tmp_path}/keys/").replace(STATE, str(state))
+        (tmp_path / "keys/apps").write_text(text)
+        ended = f"until [ -s {state}/web.exit ] && [ -s {state}/web.log ]; do sleep 0.05; done"
+        kernel("entrypoint", "sh", "-c", ended, **environment)
+        return (state / "web.exit").read_text(), (state / "web.log").read_text()
+
+    return run
+
+
+def test_an_app_runs_the_images_programs(app, tmp_path):
     _script(tmp_path / "bin/uptime", 'echo "the image at $MUSTER_APP_PORT"')
-    (tmp_path / "keys/app-web").write_text("uptime\n")
-    state = tmp_path / "state"
-    state.mkdir()
-    text = Templates().render("apps", {"apps": ["web 8000"], "runtime_path": str(tmp_path / "runtime")})
-    (tmp_path / "keys/apps").write_text(text.replace("/run/muster/", f"{tmp_path}/keys/").replace(STATE, str(state)))
-    kernel("entrypoint", "sh", "-c", f"until [ -s {state}/web.exit ] && [ -s {state}/web.log ]; do sleep 0.05; done")
-    assert ((state / "web.exit").read_text(), (state / "web.log").read_text()) == ("0\n", "the image at 8000\n")
+    assert app("uptime") == ("0\n", "the image at 8000\n")
+
+
+def test_an_app_gets_each_of_the_users_variables_as_they_set_it(app):
+    exit_code, log = app(SHOW, **dict.fromkeys(OF_THE_USER, "mine"))
+    assert (exit_code, log.split()) == ("0\n", [f"{name}=mine" for name in OF_THE_USER])
