@@ -24,12 +24,15 @@ class OddEngine(ThreadingMixIn, UnixStreamServer):
 
     `answers` has, by method, another status and body, `bodies` another body by the end of a path. After the head of an
     answer to a path with one of the `silent` ends it says nothing more; `left` is set once that client has left.
+    With an `oldest_version` it refuses requests by an older one, as Docker does.
     `spoken` has, by the end of a path, what a program says that starts there, in one piece with the answer's head.
     """
 
     daemon_threads = True
+    request_queue_size = 64
     status = 200
     body = b"{}"
+    oldest_version = "1.12"
 
     def __init__(self, path: Path) -> None:
         self.headers: dict[str, str] = {}
@@ -66,10 +69,15 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         server = self.server
         is_version = self.path.endswith("/version")
+        version = self.path[2:].partition("/")[0] if self.path.startswith("/v1.") else server.oldest_version
         status, body = server.answers.get(self.command, (server.status, server.body))
         body = next((found for end, found in server.bodies.items() if self.path.partition("?")[0].endswith(end)), body)
         if is_version:
-            status, body = 200, json.dumps({"ApiVersion": "1.41"}).encode()
+            versions = {"ApiVersion": max("1.41", server.oldest_version), "MinAPIVersion": server.oldest_version}
+            status, body = 200, json.dumps(versions).encode()
+        elif version < server.oldest_version:
+            refusal = f"client version {version} is too old. Minimum supported API version is {server.oldest_version}"
+            status, body = 400, json.dumps({"message": refusal}).encode()
         else:
             server.requests.append((self.path, self.headers))
         self.close_connection = True

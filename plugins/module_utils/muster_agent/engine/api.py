@@ -12,7 +12,7 @@ import tarfile
 import threading
 import urllib.parse
 from base64 import b64decode
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Body = dict[str, Any] | bytes | None
     Query = dict[str, str] | None
 
+# The version whose answers the agent's modules were written for; an engine that has dropped it is asked by its oldest.
 API_VERSION = "1.41"
 SOCKET_PATH = "/var/run/docker.sock"
 REQUEST_TIMEOUT_S = 120
@@ -31,6 +32,8 @@ _MOST_OF_A_NAME = 80
 _MOST_OF_AN_ERROR = 64 << 10
 _MOST_OF_A_FILE = 4 << 20
 _MOST_OF_AN_ENTRY = 128 << 10
+_TOO_OLD = "is too old"
+_VERSION = re.compile(r"1\.[0-9]{1,3}")
 # A reference or an id, with neither an empty part nor one of dots alone, which would lead elsewhere.
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(:[A-Za-z0-9_.-]+)?"
 _IMAGE_NAME = re.compile(rf"{_PART}(/{_PART})*(@[a-z0-9+._-]+:[0-9a-f]+)?")
@@ -70,6 +73,7 @@ class EngineApi:
 
     def __init__(self, socket_path: str = SOCKET_PATH) -> None:
         self._socket_path = socket_path
+        self.version = API_VERSION
         self._facts: dict[str, Any] | None = None
         self._lock = threading.Lock()
 
@@ -257,7 +261,39 @@ class EngineApi:
         *,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Iterator[http.client.HTTPResponse]:
-        url = f"/v{API_VERSION}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        version = self.version
+        with ExitStack() as opened:
+            try:
+                answer = self._answer(version, method, path, query, body, timeout_s=timeout_s)
+                response = opened.enter_context(answer)
+            except EngineError as error:
+                if error.status != 400 or _TOO_OLD not in str(error):
+                    raise
+                self.version = self._oldest_version(version, error)
+                answer = self._answer(self.version, method, path, query, body, timeout_s=timeout_s)
+                response = opened.enter_context(answer)
+            yield response
+
+    def _oldest_version(self, refused: str, refusal: EngineError) -> str:
+        """Return the oldest version of the API that the engine has, after it has refused one.
+
+        Raises the refusal if the engine names no other.
+        """
+        with self._answer("", "GET", "/version", None, None, timeout_s=REQUEST_TIMEOUT_S) as response:
+            try:
+                found = str(json.load(response)["MinAPIVersion"])
+            except (ValueError, RecursionError, KeyError, TypeError) as error:
+                raise refusal from error
+        if not _VERSION.fullmatch(found) or found == refused:
+            raise refusal
+        return found
+
+    @contextmanager
+    def _answer(
+        self, version: str, method: str, path: str, query: Query, body: Body, *, timeout_s: float
+    ) -> Iterator[http.client.HTTPResponse]:
+        prefix = f"/v{version}" if version else ""
+        url = f"{prefix}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         headers = {"Host": "docker", "Connection": "close"}
         if isinstance(body, dict):
             headers["Content-Type"] = "application/json"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import host_state, mapped_mounts, names
 from ..engine import overlay_networks
-from ..engine.api import API_VERSION, DESCRIPTION_PATIENCE_S, EngineError, EngineSilentError
+from ..engine.api import DESCRIPTION_PATIENCE_S, EngineError, EngineSilentError
 from ..engine.id_mapping import id_mapping
 from ..engine.kernel_cgroup import Place
 from ..folders.plain import plain_directories
@@ -118,7 +118,7 @@ def gather_report(
         "disk": _disk(info["DockerRootDir"]),
         "docker": {
             "version": info["ServerVersion"],
-            "api_version": API_VERSION,
+            "api_version": engine.version,
             "storage_driver": info["Driver"],
             "cgroup_version": info.get("CgroupVersion", "1"),
             "remapped_ids": _remapped_ids(info),
