@@ -28,6 +28,7 @@ NO_LABELS = dict.fromkeys(
 )
 
 KEY_ROOT = Path("/run/muster")
+DISK_COUNTS = KEY_ROOT / ".disk"
 STATE_ROOT = Path("/var/lib/muster/agent")
 KEYS_IN_CONTAINER = "/run/muster"
 APPS_IN_CONTAINER = "/run/muster-apps"
@@ -100,7 +101,7 @@ class ClusterPaths:
         self.spool = self.state / "spool"
         # The place of last words while the disk is full.
         self.spool_in_memory = KEY_ROOT / ".last-words" / cluster
-        self.disk_counts = KEY_ROOT / ".disk" / cluster
+        self.disk_counts = DISK_COUNTS / cluster
         self.image_facts = self.state / "images"
 
     def kernel_keys(self, session_id: str, kernel_name: str) -> Path:

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..mount_table import listing, mounts
-from ..names import STATE_ROOT
+from ..names import DISK_COUNTS, STATE_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _IN_MEMORY = {"tmpfs", "ramfs"}
 _SIZE = "64m"
-_OPTIONS = "nosuid,nodev,noexec"
+# Of the host's memory, as distributions give /run.
+_SIZE_OF_FILES = "10%"
+_NO_PRIVILEGES = "nosuid,nodev"
+_OPTIONS = f"{_NO_PRIVILEGES},noexec"
 
 
 class TmpfsError(OSError):
@@ -25,11 +28,17 @@ class TmpfsError(OSError):
 
 
 def ensure_in_memory(directory: Path, mode: int) -> None:
-    """Make a directory that lies in memory: on the file system that is there, or else on one of its own."""
+    """Make a directory that lies in memory: on the file system that is there, or else on one of its own.
+
+    Kernels start scripts there. Most distributions' /run is mounted `noexec`, which a container keeps where its engine
+    remaps ids or makes mounts read-only recursively. A directory with more in it than counts of disks, which are made
+    anew, stays on the file system that it is on.
+    """
     _make(directory, mode)
     with _one_at_a_time():
-        if file_system_of(str(directory), listing(Path("/proc/self/mountinfo"))) not in _IN_MEMORY:
-            _mount(directory, mode, _SIZE)
+        is_in_memory = file_system_of(str(directory), listing(Path("/proc/self/mountinfo"))) in _IN_MEMORY
+        if not is_in_memory or (_forbids_programs(directory) and _is_unused(directory)):
+            _mount(directory, mode, _SIZE_OF_FILES, _NO_PRIVILEGES)
 
 
 def ensure_own_tmpfs(directory: Path, mode: int, size: str = _SIZE) -> None:
@@ -37,7 +46,7 @@ def ensure_own_tmpfs(directory: Path, mode: int, size: str = _SIZE) -> None:
     _make(directory, mode)
     with _one_at_a_time():
         if not directory.is_mount():
-            _mount(directory, mode, size)
+            _mount(directory, mode, size, _OPTIONS)
 
 
 def file_system_of(path: str, mountinfo: str) -> str:
@@ -48,6 +57,14 @@ def file_system_of(path: str, mountinfo: str) -> str:
         if holds and len(mount.point) >= best:
             best, kind = len(mount.point), mount.kind
     return kind
+
+
+def _forbids_programs(directory: Path) -> bool:
+    return bool(os.statvfs(directory).f_flag & os.ST_NOEXEC)
+
+
+def _is_unused(directory: Path) -> bool:
+    return {path.name for path in directory.iterdir()} <= {DISK_COUNTS.name}
 
 
 def _make(directory: Path, mode: int) -> None:
@@ -66,8 +83,8 @@ def _one_at_a_time() -> Iterator[None]:
         os.close(descriptor)
 
 
-def _mount(directory: Path, mode: int, size: str) -> None:
-    mount = ["mount", "-t", "tmpfs", "-o", f"mode={mode:04o},size={size},{_OPTIONS}", directory.name, str(directory)]
+def _mount(directory: Path, mode: int, size: str, options: str) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", f"mode={mode:04o},size={size},{options}", directory.name, str(directory)]
     done = subprocess.run(mount, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         raise TmpfsError(f"no tmpfs can be mounted at {directory}: {' '.join(done.stderr.split())}")
