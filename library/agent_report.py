@@ -56,6 +56,7 @@ report:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.muster_agent.engine.api import EngineApi, EngineError
+from ansible.module_utils.muster_agent.launch.launch_error import host_message
 from ansible.module_utils.muster_agent.names import RUNTIME_PATH
 from ansible.module_utils.muster_agent.report.host_report import gather_report
 
@@ -80,6 +81,8 @@ def main() -> None:
         )
     except EngineError as error:
         module.fail_json(msg=error.with_remedy())
+    except OSError as error:
+        module.fail_json(msg=f"this agent cannot be read: {host_message(error)}")
     module.exit_json(changed=False, report=report)
 
 

@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from ..engine.api import EngineApi, EngineError
+from ..launch.launch_error import host_message
 from ..names import RUNTIME_PATH
 from .host_report import gather_report
 
@@ -61,6 +62,8 @@ def _said(given: dict[str, Any]) -> dict[str, Any]:
         )
     except EngineError as error:
         return {"failed": error.with_remedy()}
+    except OSError as error:
+        return {"failed": f"this agent cannot be read: {host_message(error)}"}
     return {"report": report}
 
 
