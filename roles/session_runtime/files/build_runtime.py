@@ -238,8 +238,10 @@ def build(path: Path, scripts: dict[str, str], builder: str) -> Path:
         tree.mkdir()
         build_tree(unpack(packages, work), tree, path, scripts)
         (tree / "VERSION").write_text(version)
-        for file in (tree, *tree.iterdir()):
-            file.chmod(0o755 if file.is_dir() else 0o644)  # set the modes whatever the umask
+        (tree / "VERSION").chmod(0o644)
+        # Set the directories' modes whatever the umask; the files in them have theirs.
+        for directory in (tree, *(path for path in tree.rglob("*") if path.is_dir())):
+            directory.chmod(0o755)
         return tree
 
     return new_tree(path, fill)
