@@ -18,6 +18,10 @@ from tests.modules.agent_code import tmpfs
 
 root, state, used = Path(sys.argv[1], "muster"), Path(sys.argv[2]), sys.argv[3:]
 tmpfs.STATE_ROOT = state
+if "mounted" in used:
+    used.remove("mounted")
+    root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "nosuid,nodev,noexec", "muster", str(root)], check=True)
 for name in used:
     (root / name).mkdir(parents=True)
 tmpfs.ensure_in_memory(root, 0o700)
@@ -47,6 +51,11 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 @pytest.mark.parametrize("used", [(), (".disk",)])
 def test_scripts_start_where_a_hosts_run_forbids_programs(tmp_path, used):
     assert _ran(tmp_path, "nosuid,nodev,noexec", *used) == ["1", "started", "0o700"]
+
+
+def test_scripts_start_where_an_earlier_version_forbade_programs(tmp_path):
+    """Also beside the files of kernels that run."""
+    assert _ran(tmp_path, "nosuid,nodev", "mounted", "cluster") == ["1", "started", "0o700"]
 
 
 def test_a_hosts_run_that_allows_programs_is_used_as_it_is(tmp_path):

@@ -36,9 +36,14 @@ def ensure_in_memory(directory: Path, mode: int) -> None:
     """
     _make(directory, mode)
     with _one_at_a_time():
-        is_in_memory = file_system_of(str(directory), listing(Path("/proc/self/mountinfo"))) in _IN_MEMORY
-        if not is_in_memory or (_forbids_programs(directory) and _is_unused(directory)):
+        if file_system_of(str(directory), listing(Path("/proc/self/mountinfo"))) not in _IN_MEMORY:
             _mount(directory, mode, _SIZE_OF_FILES, _NO_PRIVILEGES)
+        elif _forbids_programs(directory):
+            if directory.is_mount():
+                # As earlier versions mounted it.
+                _mount(directory, mode, _SIZE_OF_FILES, f"remount,exec,{_NO_PRIVILEGES}")
+            elif _is_unused(directory):
+                _mount(directory, mode, _SIZE_OF_FILES, _NO_PRIVILEGES)
 
 
 def ensure_own_tmpfs(directory: Path, mode: int, size: str = _SIZE) -> None:
