@@ -19,6 +19,7 @@ from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import PassInProgressError
 from muster.keys import make_key_pair
 from muster.service.images.collection import ImageCollection
+from muster.service.images.rights import ImageRights
 from muster.service.images.source import ImageSource
 from muster.service.notify.delivery_worker import deliver_once
 from muster.service.queue.loop import QueueLoop
@@ -75,6 +76,7 @@ def _opened(settings: Settings, gateway: Gateway) -> Iterator[WorkerDependencies
             start=_start_thread,
             with_policy=SiteScheduling(settings, store).complete,
             secrets=Secrets(store.secrets, settings.seal_key),
+            refused_images=ImageRights(store, settings.catalog).refusals,
             rules=TurnRules(
                 settings.lost_after_s,
                 settings.slow_after_s,

@@ -17,6 +17,7 @@ from muster.core.lifecycle import transitions
 from muster.core.lifecycle.ledger import TurnRules
 from muster.core.model.session import Session, SessionState
 from muster.core.scheduling.closures import could_hold
+from muster.service.images.rights import ImageRights
 from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
@@ -90,6 +91,7 @@ class ControlNode:
             start=self._start,
             with_policy=lambda snapshot: snapshot,
             secrets=Secrets(self.store.secrets, self.directory / "secrets.key"),
+            refused_images=ImageRights(self.store, self.directory / "images.yml").refusals,
             rules=TurnRules(LOST_AFTER_S, SLOW_AFTER_S, could_hold),
             clock=lambda: self.now,
         )

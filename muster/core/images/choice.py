@@ -47,12 +47,28 @@ class Choosing:
         near = self._near(word)
         if self._may_be_foreign(word) and (self._is_meant_so(word) or not near):
             return None
-        problem = f"there is no image {word!r} in the catalog for {self._user} in project {self._project}"
+        problem = self._missing(word)
         remedy = "choose one of the catalog, or ask an administrator"
         if near:
             other = f" (for a registry's image, write docker.io/library/{word})" if self._foreign else ""
             remedy = f"did you mean {' or '.join(near)}?{other}"
         raise SpecError([FieldError("image", problem, remedy)])
+
+    def check_reference(self, reference: str) -> None:
+        """Check a reference that was chosen earlier. Raises SpecError where the catalog keeps it from the user by now.
+
+        What the catalog does not have any more may still be used.
+        """
+        same = [version for version in self._all if familiar(version.reference) == familiar(reference)]
+        if any(map(self._may_use, same)):
+            return
+        is_name = parse_image_name(reference) is not None
+        if not self._may_be_foreign(reference) if is_name else same:
+            remedy = "submit the session with another, or ask an administrator"
+            raise SpecError([FieldError("image", self._missing(reference), remedy)])
+
+    def _missing(self, word: str) -> str:
+        return f"there is no image {word!r} in the catalog for {self._user} in project {self._project}"
 
     def _may_use(self, version: ImageVersion) -> bool:
         return version.may_be_used_by(self._user, self._project)

@@ -6,7 +6,7 @@ which the next worker goes on by this same code. This object's memory only spare
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.core.agents.agent import Agent
@@ -73,7 +73,8 @@ class WorkerDependencies:
 
     As long as `may_place` says no, nothing new is placed: the scheduler is still being compiled. `collect_images` gets
     what is recorded, and the agents that have just reported. `hurry` gets agents that sessions wait for, which are to
-    be observed before others.
+    be observed before others. `refused_images` returns, by session id, why the owner may not run an image of it any
+    more.
     """
 
     store: Store
@@ -90,6 +91,7 @@ class WorkerDependencies:
     may_place: Callable[[], bool] = lambda: True
     collect_images: Callable[[Snapshot, Sequence[Agent]], None] = lambda _snapshot, _agents: None
     hurry: Callable[[Collection[str]], None] = lambda _agent_ids: None
+    refused_images: Callable[[Sequence[Session]], Mapping[str, str]] = lambda _sessions: {}
 
 
 class QueueWorker:
@@ -250,8 +252,16 @@ class QueueWorker:
         snapshot = self._read()
         starting = [s for s in snapshot.placed if s.id in launched and s.step is LaunchStep.STARTING]
         begun = {session.id: keys[session.id] for session in starting}
-        with_names = [session for session in starting if session.spec.secrets]
-        complete, failures = with_secrets(begun, with_names, self._shell.secrets, now)
+        refused = self._shell.refused_images(starting)
+        failures = [
+            transitions.launch_failed(session, refused[session.id], now, permanent=True)
+            for session in starting
+            if session.id in refused
+        ]
+        allowed = {key: pair for key, pair in begun.items() if key not in refused}
+        with_names = [session for session in starting if session.spec.secrets and session.id in allowed]
+        complete, without_secrets = with_secrets(allowed, with_names, self._shell.secrets, now)
+        failures += without_secrets
         return complete, self._read() if self._apply(failures) else snapshot
 
     def _record(self, meaning: Interpretation, snapshot: Snapshot) -> None:

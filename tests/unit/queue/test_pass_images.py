@@ -1,14 +1,26 @@
 """Images that agents lack are brought to them beside everything else."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
+from muster.core.images.committed import CommittedImage
+from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import MAX_LAUNCHES
 from muster.core.model.session import LaunchStep, PullProgress, Result, SessionState
 from muster.core.values.errors import ImageError
 from tests.simulated.control_node import an_agent
+from tests.strategies.values import NOW
 
 S = SessionState
 IMAGE = "registry.example/torch:2"
+
+
+MADE = CommittedImage(
+    *("eve/train", "2", "eve"), public=False, message="", parent="", parent_id="", session_id="", session_name="",
+    kernel_name="main1", agent_id="a1", architecture="x86_64", created_at=NOW, image_id="sha256:" + "2" * 64,
+)  # fmt: skip
 
 
 def reasons(node, session):
@@ -168,3 +180,32 @@ def test_a_session_whose_agent_goes_away_during_a_pull_starts_elsewhere(node, ag
     node.gateway.let_go.set()
     node.go_on_until(lambda: node.worker.is_idle)
     assert agents[0].made == 0
+
+
+@pytest.mark.parametrize("image", ["eve/train:2", "docker.io/eve/train:2", "registry.example/team/secret:1"])
+def test_a_name_that_became_anothers_private_image_is_not_launched(node, agents, tmp_path, image):
+    """Ada has guessed the name, and holds her session until the image is there."""
+    session = node.submit(image=image)
+    node.store.apply([transitions.hold(node.session(session), "ada", node.now)])
+    node.run()
+    node.store.images.claim(MADE)
+    node.store.images.made(MADE)
+    private = [{"name": "secret", "reference": "registry.example/team/secret:1", "users": ["eve"]}]
+    (tmp_path / "images.yml").write_text(json.dumps({"images": private}), encoding="utf-8")
+    node.store.apply([transitions.release(node.session(session), "ada", node.now)])
+    node.run()
+    failed = node.session(session)
+    assert failed.state is S.ERROR
+    assert failed.reason.startswith(f"image: there is no image {image!r} in the catalog for ada in project default; ")
+    assert not any(agent.of_session(session.id) for agent in agents)
+
+
+@pytest.mark.parametrize("catalog", ["images: [", "images: []"])
+def test_what_the_catalog_keeps_from_nobody_is_launched(node, tmp_path, catalog):
+    (tmp_path / "images.yml").write_text(catalog, encoding="utf-8")
+    public = replace(MADE, public=True)
+    node.store.images.claim(public)
+    node.store.images.made(public)
+    sessions = [node.submit(image=image, cpu=0.1) for image in ("eve/train:2", "busybox", "sha256:busybox:latest")]
+    node.run()
+    assert [node.state(session) for session in sessions] == [S.RUNNING] * 3
