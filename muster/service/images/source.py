@@ -14,19 +14,31 @@ from muster.service.images.catalog import is_the_sites
 from muster.settings import Settings
 from muster.store.store import Store
 
+_POLL_S = 1.0
+
 
 class ImageSource:
-    """An image that was made here is never pulled from a registry, which could have another one of that name."""
+    """An image that was made here is never pulled from a registry, which could have another one of that name.
 
-    def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    One that is still being made is waited for.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
+        self._sleep = sleep
 
     def __call__(self, agent: Agent, reference: str, progressed: Callable[[int, int], None]) -> None:
         """Raises ImageError."""
         name, _, tag = familiar(reference).rpartition(":")
-        image = self._store.images.find(name, tag)
+        image = self._made_image(name, tag)
         try:
             held = image_id(agent, familiar(reference))
             if image is None:
@@ -39,6 +51,16 @@ class ImageSource:
                 copy(self._holder(image), agent, image.reference, expected, progressed)
         except AgentUnreachableError as error:
             raise ImageError(f"image {reference} cannot be brought there: {error}", permanent=False) from None
+
+    def _made_image(self, name: str, tag: str) -> CommittedImage | None:
+        """Return the image of that name once it is made; None where nobody makes one. Raises ImageError."""
+        images = self._store.images
+        while (image := images.find(name, tag)) is not None and not image.is_made:
+            if images.is_abandoned(name, tag, self._clock()):
+                problem = "making it was interrupted; commit it again"
+                raise ImageError(f"image {image.reference}: {problem}", permanent=False)
+            self._sleep(_POLL_S)
+        return image
 
     def _note_pull(self, agent: Agent, name: str) -> None:
         """Write down that it came there by Muster, which may remove no other; not what the agent answers oddly."""
