@@ -38,10 +38,10 @@ class CommittedImages:
                     f" choose another tag, or `muster images rm {image.reference}`"
                 ) from None
 
-    def touch(self, name: str, tag: str, now: float) -> None:
+    def touch(self, image: CommittedImage, now: float) -> None:
         """Record that the image is still being made."""
         with writing(self._engine) as connection:
-            connection.execute(sa.update(images).where(*_this(name, tag)).values(touched_at=now))
+            connection.execute(sa.update(images).where(*_claim_of(image)).values(touched_at=now))
 
     def is_abandoned(self, name: str, tag: str, now: float) -> bool:
         """Return whether its maker has died before it was made."""
@@ -49,11 +49,16 @@ class CommittedImages:
         with reading(self._engine) as connection:
             return connection.execute(query).first() is not None
 
-    def made(self, image: CommittedImage) -> None:
-        """Record that the image is made: from now on sessions may use it."""
+    def made(self, image: CommittedImage) -> bool:
+        """Record that the image is made: from now on sessions may use it. Return False where its name was lost."""
         with writing(self._engine) as connection:
             changes = {"image_id": image.image_id, "size_bytes": image.size_bytes}
-            connection.execute(sa.update(images).where(*_this(image.name, image.tag)).values(changes))
+            return bool(connection.execute(sa.update(images).where(*_claim_of(image)).values(changes)).rowcount)
+
+    def give_up(self, image: CommittedImage) -> None:
+        """Forget an image that is not made after all. A name that was lost meanwhile stays another's."""
+        with writing(self._engine) as connection:
+            connection.execute(sa.delete(images).where(*_claim_of(image)))
 
     def forget(self, name: str, tag: str) -> bool:
         """Forget an image; return whether there was one."""
@@ -75,6 +80,12 @@ class CommittedImages:
 
 def _this(name: str, tag: str) -> tuple[Any, Any]:
     return images.c.name == name, images.c.tag == tag
+
+
+def _claim_of(image: CommittedImage) -> tuple[sa.ColumnElement[bool], ...]:
+    """Match the row of an image that is being made, and not that of who has taken its name over since."""
+    is_same = (getattr(images.c, name) == getattr(image, name) for name in ("session_id", "kernel_name", "created_at"))
+    return *_this(image.name, image.tag), images.c.image_id == "", *is_same
 
 
 def _abandoned(now: float) -> sa.ColumnElement[bool]:

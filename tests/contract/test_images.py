@@ -31,7 +31,7 @@ def test_an_image_is_in_the_catalog_once_it_is_made(store):
     store.images.claim(IMAGE)
     assert store.images.all() == ()
     assert store.images.find("lab/train", "2") == IMAGE
-    store.images.made(MADE)
+    assert store.images.made(MADE)
     assert store.images.all() == (MADE,)
 
 
@@ -51,7 +51,7 @@ def test_a_forgotten_image_leaves_its_name(store):
 
 def test_the_name_of_an_image_whose_maker_has_died_is_free_again(store):
     store.images.claim(IMAGE)
-    store.images.touch("lab/train", "2", NOW + 600)
+    store.images.touch(IMAGE, NOW + 600)
     later = replace(IMAGE, owner="bob", created_at=NOW + 600 + ABANDONED_AFTER_S)
     with pytest.raises(NameTakenError):
         store.images.claim(later)
@@ -68,6 +68,25 @@ def test_an_image_that_is_made_keeps_its_name_for_good(store):
     assert not store.images.is_abandoned("lab/train", "2", NOW * 2)
     with pytest.raises(NameTakenError):
         store.images.claim(replace(IMAGE, created_at=NOW * 2))
+
+
+def test_a_maker_whose_name_was_taken_over_leaves_it_to_the_other(store):
+    """The first was cut off from the database for so long that it counted as dead."""
+    store.images.claim(IMAGE)
+    later = replace(IMAGE, owner="bob", created_at=NOW + ABANDONED_AFTER_S + 1)
+    store.images.claim(later)
+    store.images.touch(IMAGE, NOW * 2)
+    assert not store.images.made(MADE)
+    store.images.give_up(IMAGE)
+    assert store.images.find("lab/train", "2") == later
+    assert store.images.is_abandoned("lab/train", "2", NOW * 2)
+
+
+def test_an_image_that_was_removed_while_it_was_made_is_not_in_the_catalog(store):
+    store.images.claim(IMAGE)
+    store.images.forget("lab/train", "2")
+    assert not store.images.made(MADE)
+    assert store.images.all() == ()
 
 
 @pytest.mark.parametrize(

@@ -33,4 +33,4 @@ class Claim:
     def _touch(self) -> None:
         while not self._over.wait(self._every_s):
             with suppress(MusterError):  # the database is away: there is time until others may take the name
-                self._images.touch(self._image.name, self._image.tag, time.time())
+                self._images.touch(self._image, time.time())

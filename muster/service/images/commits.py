@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from muster.core.agents.agent import Agent
 from muster.core.images.committed import CommittedImage, parse_name
 from muster.core.images.names import familiar
 from muster.core.model.session import Kernel, Session, SessionState, kernel_named
-from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError
-from muster.engine.commit import CommittedAs, commit, parent_id
+from muster.core.values.errors import BadInputError, ImageError, MusterError, NameTakenError, NotPossibleInStateError
+from muster.engine.commit import CommittedAs, commit, parent_id, remove
 from muster.service.identity.permissions import is_administrator
 from muster.service.images.catalog import load_catalog
 from muster.service.images.claims import Claim
@@ -87,14 +88,17 @@ def planned_commit(
 def committed(
     store: Store, settings: Settings, planned: Commit, progressed: Callable[[int, int], None]
 ) -> CommittedImage:
-    """Return the image once it is on its agent and in the catalog. Raises NameTakenError, and as `engine.commit`."""
+    """Return the image once it is on its agent and in the catalog. Raises NameTakenError, and as `made_of_claim`."""
     return made_of_claim(store, settings, planned, Claim(store.images, planned.image), progressed)
 
 
 def made_of_claim(
     store: Store, settings: Settings, planned: Commit, claim: Claim, progressed: Callable[[int, int], None]
 ) -> CommittedImage:
-    """Return the image whose name is claimed already; if it cannot be made, the name is free again."""
+    """Return the image whose name is claimed already; if it cannot be made, the name is free again.
+
+    Raises as `engine.commit`, and ImageError where the claim was lost meanwhile.
+    """
     images, image = store.images, planned.image
     try:
         made = commit(
@@ -106,12 +110,17 @@ def made_of_claim(
             progressed,
         )
     except BaseException:  # Ctrl-C: the name is free again
-        images.forget(image.name, image.tag)
+        images.give_up(image)
         raise
     finally:
         claim.let_go()
     image = replace(image, image_id=made.image_id, size_bytes=made.size_bytes)
-    images.made(image)
+    if not images.made(image):
+        # No catalog has it: nobody could remove it from there.
+        with suppress(MusterError):
+            remove(planned.agent, made.image_id)
+        problem = "it was removed while it was made, or its name was taken over; commit it again"
+        raise ImageError(f"image {image.reference}: {problem}", permanent=False)
     wake(settings, store, AGENTS)
     return image
 

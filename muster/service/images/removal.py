@@ -24,11 +24,13 @@ class RemovedImage:
 def remove_image(store: Store, settings: Settings, reference: str, by: str) -> RemovedImage:
     """Remove an image from all agents, then from the catalog; it stays there while an agent cannot remove it.
 
-    Raises NotFoundError, and NotPossibleInStateError where it is another's or sessions need it.
+    Raises NotFoundError, and NotPossibleInStateError where it is another's, is being made, or sessions need it.
     """
     image = _found(store, reference)
     if by != image.owner and not is_administrator(settings, by):
         raise NotPossibleInStateError(f"image {reference} is {image.owner}'s; only its author can remove it")
+    if not image.is_made and not store.images.is_abandoned(image.name, image.tag, time.time()):
+        raise NotPossibleInStateError(f"image {reference} is being made; remove it once it is there")
     users = sorted(
         session.name
         for session in store.snapshot(time.time()).sessions

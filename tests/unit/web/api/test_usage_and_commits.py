@@ -8,7 +8,7 @@ import pytest
 
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
-from muster.core.values.errors import ImageError
+from muster.core.values.errors import ImageError, NotPossibleInStateError
 from muster.engine.commit import Made
 from muster.service.images import commits
 from muster.service.images.commits_under_way import CommitsUnderWay
@@ -198,6 +198,31 @@ def test_a_commit_that_another_process_makes_is_still_making(caller, running, en
     assert reached(ada, "made").image.author == "ada"
     service.store.images.forget("ada/train", "2")
     assert ada.get(f"/api/v1/commits/{IMAGE}").status_code == 404
+
+
+def test_an_image_that_is_being_made_cannot_be_removed(caller, running, engine, service):
+    running(1, "ada")
+    ada = caller("ada")
+    begun(ada)
+    with pytest.raises(NotPossibleInStateError, match="image ada/train:2 is being made; remove it once it is there"):
+        service.service.remove_image(IMAGE, "ada")
+    engine.goes_on.set()
+    assert reached(ada, "made").image.author == "ada"
+
+
+def test_an_image_that_is_in_no_catalog_when_it_is_made_does_not_stay_on_its_agent(
+    caller, running, engine, service, monkeypatch
+):
+    removed = []
+    monkeypatch.setattr(commits, "remove", lambda agent, image: removed.append((agent.id, image)))
+    running(1, "ada")
+    ada = caller("ada")
+    begun(ada)
+    service.store.images.forget("ada/train", "2")
+    engine.goes_on.set()
+    assert reached(ada, "failed").problem.startswith("image ada/train:2: it was removed while it was made")
+    assert removed == [("a1", "sha256:" + "1" * 64)]
+    assert ada.get(f"/api/v1/images/{IMAGE}").status_code == 404
 
 
 @pytest.mark.parametrize(
