@@ -7,12 +7,13 @@ A target that is slow or fails delays no other.
 import json
 import logging
 import os
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -169,21 +170,21 @@ def _run(path: Path, message: str) -> None:
     with ExitStack() as stack:
         try:
             said = stack.enter_context(tempfile.TemporaryFile())
-            done = subprocess.run(
-                [path],
-                input=message.encode(),
-                stdout=said,
-                stderr=said,
-                cwd="/",
-                timeout=_HOOK_TIMEOUT_S,
-                check=False,
-            )
+            # With a group of its own, for what it starts may hang as well.
+            hook = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=said, stderr=said, cwd="/", process_group=0)
+            with hook:
+                try:
+                    hook.communicate(message.encode(), _HOOK_TIMEOUT_S)
+                except BaseException:
+                    with suppress(ProcessLookupError):
+                        os.killpg(hook.pid, signal.SIGKILL)
+                    raise
         except subprocess.TimeoutExpired:
             raise DeliveryError(f"it was killed after {_HOOK_TIMEOUT_S:.0f} s") from None
         except OSError as error:
             raise DeliveryError(f"it cannot be run: {error.strerror or error}") from None
-        if done.returncode:
+        if hook.returncode:
             said.seek(0)
             lines = said.read(65536).decode(errors="replace").split("\n")
             last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            raise DeliveryError(f"it ended with exit code {done.returncode}{': ' if last else ''}{last[:200]}")
+            raise DeliveryError(f"it ended with exit code {hook.returncode}{': ' if last else ''}{last[:200]}")

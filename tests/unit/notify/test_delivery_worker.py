@@ -15,11 +15,12 @@ from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
 from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.notify.deliveries import MAX_ATTEMPTS, retry_at
+from muster.service.notify import delivery_worker
 from muster.service.notify.delivery_worker import DeliveryWorker, hooks_in
 from muster.store.store import Store
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 S = SessionState
 
@@ -146,6 +147,17 @@ def test_a_hook_reads_the_change_and_a_failing_one_appears_in_the_story(worker, 
         "to": "PENDING",
         "reason": "submitted",
     }
+
+
+def test_a_hook_that_takes_too_long_is_ended_with_what_it_started(worker, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(delivery_worker, "_HOOK_TIMEOUT_S", 0.5)
+    hook(tmp_path, "slow", f"sleep 600 & echo $! > {tmp_path}/pid; wait")
+    session = make_session(1)
+    store.add([session])
+    work_until(worker, lambda: notes(store, session))
+    assert notes(store, session) == ["hook:slow failed: it was killed after 0 s"]
+    started = Path("/proc", (tmp_path / "pid").read_text().strip(), "cmdline")
+    eventually(lambda: started.exists() and b"sleep" in started.read_bytes(), lambda runs: not runs)
 
 
 def test_a_hook_that_was_removed_holds_up_no_delivery(worker, store, tmp_path):
