@@ -37,7 +37,7 @@ class AuditLog:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self._rotate()
                 with _opened(self._path) as file:
-                    os.write(file, f"{line}\n".encode())
+                    _append(file, f"{line}\n".encode())
         except OSError as error:
             log.error("%s cannot be written: %s; it lacks %s", self._path, error.strerror or error, line)  # noqa: TRY400 - one line
 
@@ -49,6 +49,17 @@ class AuditLog:
             if older.exists():
                 older.replace(self._path.with_name(f"audit.log.{number + 1}"))
         self._path.replace(self._path.with_name("audit.log.1"))
+
+
+def _append(file: int, content: bytes) -> None:
+    """Write all or nothing: on a full disk, half a line would be the beginning of the next. Raises OSError."""
+    size = os.fstat(file).st_size
+    try:
+        while content:
+            content = content[os.write(file, content) :]
+    except OSError:
+        os.ftruncate(file, size)
+        raise
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import stat
 import threading
 
@@ -96,6 +97,20 @@ def test_a_log_that_cannot_be_written_stops_nobody_and_is_said(state_dir):
     answer = muster("submit", "--name", "a")
     assert answer.code == 0
     assert muster("ls", "--json").json[0]["name"] == "a"
+
+
+def test_a_record_for_which_the_disk_has_no_room_spoils_no_other(records, state_dir, caplog):
+    log = AuditLog(load_settings())
+    log.write({"user": "ada"})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((state_dir / "audit.log").stat().st_size + 10, limits[1]))
+        log.write({"user": "eve"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    log.write({"user": "bob"})
+    assert [record["user"] for record in records()] == ["ada", "bob"]
+    assert '"user": "eve"' in caplog.text
 
 
 def test_writers_beside_each_other_lose_no_line_when_the_log_is_rotated(state_dir):
