@@ -1,4 +1,7 @@
-"""The audit log in the state directory: a line of JSON for each action of a user, by every interface."""
+"""The audit log in the state directory: a line of JSON for each action of a user, by every interface.
+
+Refused requests of strangers have files of their own: whoever sends many can push nothing else out.
+"""
 
 import fcntl
 import json
@@ -19,36 +22,37 @@ _KEPT_FILES = 8
 
 
 class AuditLog:
-    """A log that appends to `audit.log`, mode 0600, and keeps a few older files.
+    """A log that appends to `audit.log`, mode 0600, and keeps a few older files; so with `audit-strangers.log`.
 
     Commands and the server write at the same time, so each record opens the file anew, under a lock.
     """
 
     def __init__(self, settings: Settings, most_bytes: int = _MOST_BYTES) -> None:
-        self._path = settings.state_dir / "audit.log"
+        self._directory = settings.state_dir
         self._most_bytes = most_bytes
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Write a record with the time. A file that cannot be written is said in the log, and stops nobody."""
+        path = self._directory / ("audit.log" if record.get("user") else "audit-strangers.log")
         line = json.dumps({"at": timestamp(time.time()), **record})
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _opened(self._path.with_name("audit.lock")) as lock:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _opened(path.with_name("audit.lock")) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                self._rotate()
-                with _opened(self._path) as file:
+                self._rotate(path)
+                with _opened(path) as file:
                     _append(file, f"{line}\n".encode())
         except OSError as error:
-            log.error("%s cannot be written: %s; it lacks %s", self._path, error.strerror or error, line)  # noqa: TRY400 - one line
+            log.error("%s cannot be written: %s; it lacks %s", path, error.strerror or error, line)  # noqa: TRY400 - one line
 
-    def _rotate(self) -> None:
-        if not self._path.exists() or self._path.stat().st_size < self._most_bytes:
+    def _rotate(self, path: Path) -> None:
+        if not path.exists() or path.stat().st_size < self._most_bytes:
             return
         for number in range(_KEPT_FILES - 1, 0, -1):
-            older = self._path.with_name(f"audit.log.{number}")
+            older = path.with_name(f"{path.name}.{number}")
             if older.exists():
-                older.replace(self._path.with_name(f"audit.log.{number + 1}"))
-        self._path.replace(self._path.with_name("audit.log.1"))
+                older.replace(path.with_name(f"{path.name}.{number + 1}"))
+        path.replace(path.with_name(f"{path.name}.1"))
 
 
 def _append(file: int, content: bytes) -> None:

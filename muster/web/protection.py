@@ -35,6 +35,8 @@ _TOO_LARGE_FOR_STRANGERS = (
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _METHODS = {*_SAFE, "DELETE", "PATCH", "POST", "PUT"}
 _REFUSED = {401, 403, 429}
+# Of one in the audit log, whose files are limited: some hundreds of the longest requests would fill them.
+_MOST_OF_A_PATH = 1000
 
 
 class SecurityHeaders:
@@ -263,13 +265,14 @@ def _websocket_status(scope: Scope, first: Message) -> int:
 def _record(scope: Scope, status: int) -> Mapping[str, Any]:
     state = scope.get("state", {})
     caller = state.get("caller")
+    path = scope["path"] + _query(state.get("audit_query"))
     return {
         "user": caller.user if caller else None,
         "token": (caller.name or None) if caller else None,
         "source": "server",
         "from": scope["client"][0] if scope.get("client") else unix_origin(scope),
         "method": scope.get("method", "WEBSOCKET"),
-        "path": scope["path"] + _query(state.get("audit_query")),
+        "path": path if len(path) <= _MOST_OF_A_PATH else f"{path[:_MOST_OF_A_PATH]}…",
         "sessions": state.get("audit_sessions", []),
         "owner": state.get("audit_owner"),
         "status": status,

@@ -1,6 +1,7 @@
 """A client without a token locks users out, or fills the server's memory."""
 
 import asyncio
+import json
 import stat
 from collections.abc import Iterable
 
@@ -107,3 +108,23 @@ def test_audit_files_are_nobody_elses_however_old(service):
     files = sorted(service.settings.state_dir.glob("audit.log*"))
     assert len(files) == 3
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_strangers_cannot_push_what_users_did_out_of_the_audit_log(service):
+    log = AuditLog(service.settings, most_bytes=1000)
+    log.write({"user": "ada", "path": "/"})
+    for _ in range(1000):
+        log.write({"user": None, "path": "/"})
+    files = service.settings.state_dir.glob("audit.log*")
+    assert [json.loads(line)["user"] for path in files for line in path.read_text().splitlines()] == ["ada"]
+    assert len(list(service.settings.state_dir.glob("audit-strangers.log*"))) == 9
+
+
+def test_no_request_fills_the_audit_log_by_its_length(caller, app, service):
+    path = f"{SESSIONS}/{'%ff' * 20_000}"
+    assert caller("ada").delete(path).status_code == 422
+    assert TestClient(app).delete(path).status_code == 401
+    for name in ("audit.log", "audit-strangers.log"):
+        (record,) = map(json.loads, (service.settings.state_dir / name).read_text().splitlines())
+        assert len(record["path"]) == 1001
+        assert record["path"].startswith(SESSIONS)
