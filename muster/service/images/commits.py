@@ -22,11 +22,15 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit: which kernel becomes which image, and whose. `message` is one line for the catalog."""
+    """A commit: which kernel becomes which image, and whose. `message` is one line for the catalog.
+
+    With `replaces_leftover` the agent has an image of that name, which an interrupted commit left there.
+    """
 
     image: CommittedImage
     agent: Agent
     kernel: Kernel
+    replaces_leftover: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ def planned_commit(
     _check_unmistakable(repository, tag)
     if settings.foreign_images and not (of_anybody or is_administrator(settings, by)):
         _check_own(repository, by)
-    _check_free(store, settings, f"{repository}:{tag}")
+    replaces_leftover = _check_free(store, settings, f"{repository}:{tag}", agent)
     image = CommittedImage(
         name=repository,
         tag=tag,
@@ -82,7 +86,7 @@ def planned_commit(
         architecture=agent.report.architecture,
         created_at=time.time(),
     )
-    return Commit(image, agent, kernel)
+    return Commit(image, agent, kernel, replaces_leftover)
 
 
 def committed(
@@ -101,6 +105,9 @@ def made_of_claim(
     """
     images, image = store.images, planned.image
     try:
+        if planned.replaces_leftover:
+            with suppress(ImageError):  # it is in use, and only loses its name
+                remove(planned.agent, image.reference)
         made = commit(
             planned.agent,
             planned.kernel,
@@ -140,17 +147,26 @@ def _check_own(repository: str, user: str) -> None:
         raise BadInputError(f"NAME:TAG: others may mean a registry's image by {repository}; write {better}")
 
 
-def _check_free(store: Store, settings: Settings, reference: str) -> None:
-    """Check that no image of somebody else has the name."""
+def _check_free(store: Store, settings: Settings, reference: str, agent: Agent) -> bool:
+    """Check that no other image has the name; return whether the agent has what an interrupted commit left of it."""
     listed = load_catalog(settings.catalog).versions
     if any(reference in {*version.words, version.reference} for version in listed):
         raise NameTakenError(f"NAME:TAG: the catalog has an image {reference}; choose another name or tag")
     name, tag = reference.rsplit(":", 1)
-    if store.images.find(name, tag) and not store.images.is_abandoned(name, tag, time.time()):
+    known = store.images.find(name, tag)
+    if known and not store.images.is_abandoned(name, tag, time.time()):
         raise NameTakenError(
             f"NAME:TAG: there is an image {reference} already, or it is being made;"
             f" choose another tag, or `muster images rm {reference}`"
         )
-    holding = sorted(agent.id for agent in store.agents() if reference in agent.images)
+    holding = sorted(other.id for other in store.agents() if reference in other.images)
+    if known and holding == [known.agent_id] == [agent.id]:
+        return True
+    if known and holding == [known.agent_id]:
+        raise NameTakenError(
+            f"NAME:TAG: agent {holding[0]} holds what an interrupted commit left of {reference};"
+            f" choose another tag, or `muster images rm {reference}`"
+        )
     if holding:
         raise NameTakenError(f"NAME:TAG: agent {holding[0]} holds another image {reference}; choose another tag")
+    return False

@@ -16,7 +16,7 @@ from muster.service.images.views import CommitView
 from muster.service.usage import samples
 from muster.service.usage.live import CurrentUsage
 from muster.service.usage.views import ReportView
-from tests.strategies.agents import make_agent
+from tests.strategies.agents import make_agent, reporting
 from tests.strategies.sessions import make_session, placed_on
 from tests.waiting import PATIENCE_S, eventually
 
@@ -223,6 +223,40 @@ def test_an_image_that_is_in_no_catalog_when_it_is_made_does_not_stay_on_its_age
     assert reached(ada, "failed").problem.startswith("image ada/train:2: it was removed while it was made")
     assert removed == [("a1", "sha256:" + "1" * 64)]
     assert ada.get(f"/api/v1/images/{IMAGE}").status_code == 404
+
+
+@pytest.fixture
+def interrupted(caller, running, engine, service):
+    """Return ada, the maker of whose image was killed between its agent and the catalog, ten minutes ago."""
+    running(1, "ada")
+    ada = caller("ada")
+    begun(ada)
+    engine.goes_on.set()
+    reached(ada, "made")
+    known = service.store.images.find("ada/train", "2")
+    service.store.images.forget("ada/train", "2")
+    service.store.images.claim(replace(known, image_id="", created_at=known.created_at - 600))
+    held = [{"id": "sha256:" + "1" * 64, "tags": [IMAGE], "size_bytes": 1}]
+    service.store.save_agents([reporting(make_agent("a1"), images=held)])
+    return ada
+
+
+def test_a_commit_that_was_interrupted_at_its_end_can_be_made_again(interrupted, monkeypatch):
+    removed = []
+    monkeypatch.setattr(commits, "remove", lambda agent, image: removed.append((agent.id, image)))
+    assert reached(interrupted, "failed").problem == "it was interrupted; commit it again"
+    assert begun(interrupted).status_code == 202
+    assert reached(interrupted, "made").image.author == "ada"
+    assert removed == [("a1", IMAGE)]
+
+
+def test_what_an_interrupted_commit_left_on_another_agent_is_named_as_such(interrupted, service):
+    service.store.save_agents([make_agent("a2")])
+    elsewhere = placed_on(make_session(2, name="elsewhere"), "a2", state=SessionState.RUNNING)
+    service.store.add([replace(elsewhere, owner="ada")])
+    answer = begun(interrupted, "elsewhere")
+    assert answer.status_code == 409
+    assert "agent a1 holds what an interrupted commit left of ada/train:2" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
