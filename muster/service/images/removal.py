@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 from muster.core.images.committed import CommittedImage, parse_name
+from muster.core.images.names import familiar
 from muster.core.model.session import FINAL
 from muster.core.values.errors import BadInputError, MusterError, NotFoundError, NotPossibleInStateError
 from muster.engine.commit import remove
@@ -34,7 +35,7 @@ def remove_image(store: Store, settings: Settings, reference: str, by: str) -> R
     users = sorted(
         session.name
         for session in store.snapshot(time.time()).sessions
-        if session.state not in FINAL and any(kernel.image == image.reference for kernel in session.kernels)
+        if session.state not in FINAL and any(familiar(kernel.image) == image.reference for kernel in session.kernels)
     )
     if users:
         raise NotPossibleInStateError(f"image {reference} is used by session {', '.join(users[:5])}; end it first")

@@ -210,6 +210,19 @@ def test_an_image_that_is_being_made_cannot_be_removed(caller, running, engine, 
     assert reached(ada, "made").image.author == "ada"
 
 
+@pytest.mark.parametrize("image", [IMAGE, f"docker.io/{IMAGE}", f"index.docker.io/{IMAGE}"])
+def test_an_image_that_a_session_needs_by_whatever_spelling_cannot_be_removed(caller, running, engine, service, image):
+    running(1, "ada")
+    ada = caller("ada")
+    waiting = make_session(2, name="waits", image=image)
+    service.store.add([waiting])
+    begun(ada)
+    engine.goes_on.set()
+    reached(ada, "made")
+    with pytest.raises(NotPossibleInStateError, match="image ada/train:2 is used by session waits; end it first"):
+        service.service.remove_image(IMAGE, "ada")
+
+
 def test_an_image_that_is_in_no_catalog_when_it_is_made_does_not_stay_on_its_agent(
     caller, running, engine, service, monkeypatch
 ):
