@@ -1,7 +1,7 @@
 """The service layer put together for the faces that run on a control node: the only door to its store."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -69,11 +69,10 @@ class Service:
     @contextmanager
     def opened(cls, settings: Settings) -> Iterator[Self]:
         """Open the database for as long as the context lasts. Raises StoreUnavailableError."""
-        store = Store(settings.database_url)
-        try:
-            yield cls(store, settings)
-        finally:
-            store.close()
+        with closing(Store(settings.database_url)) as store:
+            service = cls(store, settings)
+            with closing(service._under_way):
+                yield service
 
     def backend(self, token: Token) -> LocalBackend:
         """Return what the token's user may see and change."""

@@ -27,8 +27,13 @@ class Claim:
         threading.Thread(target=self._touch, name="claim", daemon=True).start()
 
     def let_go(self) -> None:
-        """Stop touching it: it is made, or forgotten."""
+        """Stop touching it: it is made."""
         self._over.set()
+
+    def give_up(self) -> None:
+        """Let others have the name: the image is not made. Raises StoreUnavailableError."""
+        self._over.set()
+        self._images.give_up(self._image)
 
     def _touch(self) -> None:
         while not self._over.wait(self._every_s):

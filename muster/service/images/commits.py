@@ -117,7 +117,7 @@ def made_of_claim(
             progressed,
         )
     except BaseException:  # Ctrl-C: the name is free again
-        images.give_up(image)
+        claim.give_up()
         raise
     finally:
         claim.let_go()

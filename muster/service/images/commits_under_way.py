@@ -39,18 +39,26 @@ class CommitState:
 
 
 class CommitsUnderWay:
-    """A few at a time; at the process's end those that have begun are finished."""
+    """A few at a time, until `close`. At the process's end those that have begun are finished."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="commit")
         self._states: OrderedDict[str, CommitState] = OrderedDict()
         self._lock = threading.Lock()
 
-    def begin(self, image: CommittedImage, make: Callable[[Progressed], CommittedImage]) -> CommitState:
+    def begin(
+        self, image: CommittedImage, make: Callable[[Progressed], CommittedImage], give_up: Callable[[], None]
+    ) -> CommitState:
+        """Have the image made by `make` when it is its turn; `give_up` is called if that never comes."""
         begun = CommitState(image.reference, image.owner)
         self._note(begun)
-        self._pool.submit(self._made, begun, make)
+        made = self._pool.submit(self._made, begun, make)
+        made.add_done_callback(lambda future: give_up() if future.cancelled() else None)
         return begun
+
+    def close(self) -> None:
+        """Give up those that have not begun: the process ends, and whoever ends it does not wait for them all."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def check_room(self, owner: str) -> None:
         """Raises NotPossibleInStateError where so many of the owner's wait that another would wait for long."""

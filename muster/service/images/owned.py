@@ -81,7 +81,9 @@ class OwnedImages:
         self._commits.check_room(self._token.user)
         claim = Claim(self._store.images, planned.image)
         begun = self._commits.begin(
-            planned.image, lambda progressed: made_of_claim(self._store, self._settings, planned, claim, progressed)
+            planned.image,
+            lambda progressed: made_of_claim(self._store, self._settings, planned, claim, progressed),
+            claim.give_up,
         )
         return CommitView.of(begun)
 

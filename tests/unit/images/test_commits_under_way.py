@@ -1,0 +1,33 @@
+"""Commits in the background of a process that ends."""
+
+import subprocess
+import sys
+
+_ENDS_WITH_FIVE_COMMITS = """
+import time
+from dataclasses import replace
+from muster.service.images.commits_under_way import CommitsUnderWay
+from tests.contract.test_images import IMAGE, MADE
+
+def make(progressed):
+    begun.append(1)
+    while len(begun) < 2:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    print("made", flush=True)
+    return MADE
+
+begun = []
+commits = CommitsUnderWay()
+for number in range(5):
+    commits.begin(replace(IMAGE, tag=str(number)), make, lambda: print("given up", flush=True))
+while len(begun) < 2:
+    time.sleep(0.01)
+commits.close()
+"""
+
+
+def test_at_the_end_of_a_process_no_commit_begins_and_names_are_free_again():
+    done = subprocess.run([sys.executable, "-c", _ENDS_WITH_FIVE_COMMITS], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.splitlines()) == ["given up"] * 3 + ["made"] * 2
+    assert not done.stderr
