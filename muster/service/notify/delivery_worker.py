@@ -36,6 +36,7 @@ _MOST_CALLBACKS = 16
 _MOST_OF_ONE_OWNER = 4
 _MOST_AT_ONE_PLACE = 2
 _HOOK_TIMEOUT_S = 30.0
+_LONGEST_NAME = 200
 _ONE_PASS_S = 15.0
 
 
@@ -77,12 +78,16 @@ def deliver_once(settings: Settings, store: Store) -> None:
 
 
 def hooks_in(directory: Path) -> list[str]:
-    """Return the names of the hooks in a directory: its executable files that are not hidden, sorted."""
+    """Return the names of the hooks in a directory, sorted: its executable files that are not hidden.
+
+    A name that is longer than the database takes, or no text, is no hook's.
+    """
     try:
         found = sorted(path for path in directory.iterdir() if path.is_file() and os.access(path, os.X_OK))
     except OSError:
         return []
-    return [path.name for path in found if not path.name.startswith(".")]
+    names = [path.name for path in found if not path.name.startswith(".")]
+    return [name for name in names if name.isprintable() and len(name) <= _LONGEST_NAME]
 
 
 class DeliveryWorker:
@@ -186,5 +191,6 @@ def _run(path: Path, message: str) -> None:
         if hook.returncode:
             said.seek(0)
             lines = said.read(65536).decode(errors="replace").split("\n")
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            texts = ("".join(filter(str.isprintable, line)).strip() for line in reversed(lines))
+            last = next(filter(None, texts), "")
             raise DeliveryError(f"it ended with exit code {hook.returncode}{': ' if last else ''}{last[:200]}")

@@ -149,6 +149,22 @@ def test_a_hook_reads_the_change_and_a_failing_one_appears_in_the_story(worker, 
     }
 
 
+def test_what_a_hook_says_is_noted_as_one_line_of_text(worker, store, tmp_path):
+    hook(tmp_path, "binary", r"printf 'no\000 \033[31mluck\015\n' >&2; exit 3")
+    session = make_session(1)
+    store.add([session])
+    work_until(worker, lambda: notes(store, session))
+    assert notes(store, session) == ["hook:binary failed: it ended with exit code 3: no [31mluck"]
+
+
+@pytest.mark.parametrize("name", ["caf\udce9", "x" * 251, "a\nb"])
+def test_a_file_whose_name_no_database_takes_is_no_hook_and_stops_no_delivery(worker, store, site, tmp_path, name):
+    hook(tmp_path, name, "exit 0")
+    session = make_session(1, callback=site.url("/ok"))
+    store.add([session])
+    work_until(worker, lambda: site.paths() == ["/ok"])
+
+
 def test_a_hook_that_takes_too_long_is_ended_with_what_it_started(worker, store, tmp_path, monkeypatch):
     monkeypatch.setattr(delivery_worker, "_HOOK_TIMEOUT_S", 0.5)
     hook(tmp_path, "slow", f"sleep 600 & echo $! > {tmp_path}/pid; wait")
