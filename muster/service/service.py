@@ -17,6 +17,7 @@ from muster.service.agents.reservations import Reservations
 from muster.service.audit import AuditLog
 from muster.service.folders.measurements import Measurements
 from muster.service.identity.oidc import OidcSignIns
+from muster.service.identity.permissions import is_administrator
 from muster.service.identity.tokens import Tokens
 from muster.service.identity.unix_callers import UnixCallers
 from muster.service.images.catalog import reference_of
@@ -171,7 +172,8 @@ class Service:
         """Return what committing a kernel would make. Raises as `commits.planned_commit`."""
         from muster.service.images.commits import planned_commit  # noqa: PLC0415 - the Docker SDK loads slowly
 
-        return planned_commit(self._store, self.settings, session, request, by)
+        of_anybody = is_administrator(self.settings, by)
+        return planned_commit(self._store, self.settings, session, request, by, of_anybody=of_anybody)
 
     def commit(self, planned: "Commit", progressed: Callable[[int, int], None]) -> CommittedImage:
         """Make the image and return it. Raises as `commits.committed`."""

@@ -11,7 +11,6 @@ from muster.core.images.names import familiar
 from muster.core.model.session import Kernel, Session, SessionState, kernel_named
 from muster.core.values.errors import BadInputError, ImageError, MusterError, NameTakenError, NotPossibleInStateError
 from muster.engine.commit import CommittedAs, commit, parent_id, remove
-from muster.service.identity.permissions import is_administrator
 from muster.service.images.catalog import load_catalog
 from muster.service.images.claims import Claim
 from muster.service.reach.logs import agent_of
@@ -55,20 +54,20 @@ class CommitRequest:
 def planned_commit(
     store: Store, settings: Settings, session: Session, request: CommitRequest, by: str, *, of_anybody: bool = False
 ) -> Commit:
-    """Plan a commit; with `of_anybody` of any user's session, as administrators may.
+    """Plan a commit; with `of_anybody` of any user's session and under any name, as administrators may.
 
     Raises BadInputError for a name that is none, is taken or is not the user's, and NotPossibleInStateError for a
     session that has no containers, or is another's.
     """
     repository, tag = request.checked()
     kernel = kernel_named(session, request.kernel)
-    if by != session.owner and not (of_anybody or is_administrator(settings, by)):
+    if by != session.owner and not of_anybody:
         raise NotPossibleInStateError(f"session {session.name} is {session.owner}'s; only its owner can commit it")
     if session.state is not SessionState.RUNNING:
         raise NotPossibleInStateError(f"session {session.name} is {session.state}; only a RUNNING one can be committed")
     agent = agent_of(store.agents(), session, kernel)
     _check_unmistakable(repository, tag)
-    if settings.foreign_images and not (of_anybody or is_administrator(settings, by)):
+    if settings.foreign_images and not of_anybody:
         _check_own(repository, by)
     replaces_leftover = _check_free(store, settings, f"{repository}:{tag}", agent)
     image = CommittedImage(

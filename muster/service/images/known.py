@@ -7,7 +7,6 @@ from functools import partial
 from muster.core.images.catalog import ImageVersion
 from muster.core.images.committed import CommittedImage
 from muster.core.values.errors import NotFoundError
-from muster.service.identity.permissions import is_administrator
 from muster.service.images.catalog import holders, load_catalog, size_on
 from muster.settings import Settings
 from muster.store.store import Store
@@ -24,8 +23,8 @@ class KnownImage:
     committed: CommittedImage | None = None
 
 
-def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage]:
-    """Return the images that `user` may see; administrators see all. Raises SettingsError."""
+def known_images(store: Store, settings: Settings, user: str, *, sees_all: bool = False) -> list[KnownImage]:
+    """Return the images that `user` may see; with `sees_all` everybody's. Raises SettingsError."""
     agents = store.agents()
     default = settings.default_image
     made = store.images.all()
@@ -33,7 +32,6 @@ def known_images(store: Store, settings: Settings, user: str) -> list[KnownImage
         *((version, None) for version in load_catalog(settings.catalog).versions),
         *((image.version, image) for image in made),
     ]
-    sees_all = is_administrator(settings, user)
     known = []
     for version, committed in listed:
         if not (sees_all or version.visible_to(user, partial(settings.members.admit, user))):

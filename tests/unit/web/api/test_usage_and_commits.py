@@ -188,6 +188,20 @@ def test_anothers_session_and_what_is_made_of_it_are_not_there(caller, running, 
     assert eve.get(f"/api/v1/images/{IMAGE}").status_code == 404
 
 
+def test_an_administrators_token_of_scope_user_gives_no_administrators_rights_to_images(caller, running, engine):
+    """As root may make one for a program."""
+    running(1, "ada")
+    running(2, "root")
+    ada, program, root = caller("ada"), caller("root", Scope.USER), caller("root", Scope.ADMIN)
+    engine.goes_on.set()
+    begun(ada)
+    reached(ada, "made")
+    assert root.get(f"/api/v1/images/{IMAGE}").status_code == 200
+    assert program.get(f"/api/v1/images/{IMAGE}").status_code == 404
+    assert begun(program, "of-root", name="debian:13", public=True).status_code == 422
+    assert begun(root, "of-root", name="debian:13", public=True).status_code == 202
+
+
 def test_a_commit_that_another_process_makes_is_still_making(caller, running, engine, service, monkeypatch):
     running(1, "ada")
     ada = caller("ada")
