@@ -10,7 +10,14 @@ from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Session
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.startup import SECRET_PATTERN
-from muster.core.values.errors import BadInputError, FieldError, MusterError, SettingsError, SpecError
+from muster.core.values.errors import (
+    BadInputError,
+    FieldError,
+    MusterError,
+    SettingsError,
+    SpecError,
+    StoreUnavailableError,
+)
 from muster.seal import SealKey, make_key, read_key
 from muster.store.secrets import SealedSecret, SecretRows
 
@@ -89,13 +96,16 @@ def with_secrets(
     """Add the secrets' values to the keys of these sessions. Return the keys, and the ends of launches that failed.
 
     `asking` are sessions with secrets, as they are recorded now. A launch that fails here is over before any agent
-    gets it.
+    gets it. Raises StoreUnavailableError.
     """
     complete, failures = dict(keys), []
     for session in asking:
         pair = complete.pop(session.id)
         try:
             complete[session.id] = replace(pair, secrets=secrets.values(session))
+        except StoreUnavailableError:
+            # The next pass goes on: no launch has failed.
+            raise
         except MusterError as error:
             failures.append(transitions.launch_failed(session, str(error), now, permanent=True))
     return complete, failures

@@ -7,6 +7,8 @@ import pytest
 
 from muster.core.lifecycle import transitions
 from muster.core.model.session import Result, SessionState
+from muster.core.values.errors import StoreUnavailableError
+from muster.store.secrets import SecretRows
 from tests.simulated.control_node import ControlNode, Crash
 from tests.strategies.values import NOW
 
@@ -49,6 +51,22 @@ def test_a_launch_without_its_secret_is_over_before_an_agent_hears_of_it(node, a
     assert failed.reason == "ada has no secret 'token' any more; set it with `muster secret set`"
     assert node.state(other) is S.RUNNING
     assert not any(agent.of_session(session.id) for agent in agents)
+
+
+def test_a_database_that_is_away_for_a_moment_fails_no_launch(node, monkeypatch):
+    node.shell.secrets.set("ada", "token", HUSH, NOW)
+    session = node.submit(secrets=["token"])
+
+    def away(_rows, _owner):
+        raise StoreUnavailableError("database postgresql://db failed: connection lost")
+
+    with monkeypatch.context() as changed, suppress(StoreUnavailableError):
+        changed.setattr(SecretRows, "of", away)
+        node.run()
+    assert node.state(session) is S.PREPARING
+    node.restart()
+    node.run()
+    assert node.state(session) is S.RUNNING
 
 
 @pytest.mark.parametrize("commit", range(1, 8))
