@@ -12,6 +12,8 @@ from muster.core.values.errors import FieldError, SpecError
 
 Address = IPv4Address | IPv6Address
 _NAME = pattern(r"[a-z0-9*?_.-]+")
+# A part of an address of IPv4, as inet_aton reads it: hexadecimal, octal or decimal.
+_NUMBER = pattern(r"0x([0-9a-f]{1,8})|(0[0-7]{0,11})|([1-9][0-9]{0,9})")
 # Where clouds serve a machine its own secrets, beside 169.254.169.254, which is link-local.
 _METADATA = (ip_address("fd00:ec2::254"), ip_address("100.100.100.200"))
 # Whose last 32 bits are an address of IPv4: for NAT64 (RFC 6052), and in two forms that went out of use.
@@ -59,10 +61,10 @@ class CallbackHosts:
 
     def refuse(self, host: str) -> bool:
         """Return whether a URL's host is certainly refused, before its addresses are resolved."""
-        try:
-            return not self.allow(host, ip_address(host))
-        except ValueError:
-            host = host.lower().rstrip(".")
+        host = host.lower().rstrip(".")
+        address = _address_of(host)
+        if address is not None:
+            return not self.allow(host, address)
         if host == "localhost" or host.endswith(".localhost"):
             return not any(network.is_loopback for network in self.networks)
         return bool(self.names) and not self.networks and not self._name(host)
@@ -80,6 +82,19 @@ def check_callback(spec: SessionSpec, allowed: CallbackHosts) -> None:
     if host is not None and allowed.refuse(host):
         remedy = "name another host, or ask for it to be added to callback_hosts in muster.yml"
         raise SpecError([FieldError("callback", f"this site posts no callbacks to {host}", remedy)])
+
+
+def _address_of(host: str) -> Address | None:
+    """Return the address that a host is, also in the ways of inet_aton: 127.1, 0x7f.0.0.1, 2130706433."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        found = [_NUMBER.fullmatch(part) for part in host.split(".")]
+    numbers = [int(one[1] or one[2] or one[3], 16 if one[1] else 8 if one[2] else 10) for one in found if one]
+    *first, last = numbers or [0]
+    if len(numbers) != len(found) or any(number > 255 for number in first) or last >= 256 ** max(4 - len(first), 0):
+        return None
+    return IPv4Address(sum(number << 8 * (3 - place) for place, number in enumerate(first)) + last)
 
 
 def _meant(address: Address) -> tuple[Address, ...]:

@@ -65,6 +65,15 @@ def test_an_address_is_allowed_by_the_list_and_the_control_nodes_own_by_a_networ
         ([], "http://169.254.169.254/latest/meta-data", True),
         ([], "http://localhost:8080/x", True),
         ([], "http://muster.LOCALHOST./x", True),
+        ([], "http://127.0.0.1.:8080/x", True),
+        ([], "http://127.1/x", True),
+        ([], "http://2130706433/x", True),
+        ([], "http://0x7F.0.0.01/x", True),
+        ([], "http://169.254.0xa9fe/x", True),
+        ([], "http://8.8.2056/x", False),
+        ([], "http://1.2.3.4.5/x", False),
+        ([], "http://127.256.1/x", False),
+        (["127.0.0.0/8"], "http://127.1/x", False),
         (["127.0.0.0/8"], "http://localhost:8080/x", False),
         (["*.example.org"], "https://hooks.example.org/x", False),
         (["*.example.org"], "https://example.com/x", True),
@@ -217,5 +226,7 @@ def test_behind_a_proxy_the_name_is_looked_at(site, named, monkeypatch):
     monkeypatch.setenv("no_proxy", "")
     post("http://hooks.example.org/x", "{}", EVERYWHERE)
     assert site.received[0][0] == "http://hooks.example.org/x"
-    with pytest.raises(DeliveryError, match="posts no callbacks"):
-        post("http://169.254.169.254/x", "{}", EVERYWHERE)
+    for host in ("169.254.169.254", "127.1", "2130706433", "127.0.0.1."):
+        with pytest.raises(DeliveryError, match="posts no callbacks"):
+            post(f"http://{host}/x", "{}", EVERYWHERE)
+    assert len(site.received) == 1
