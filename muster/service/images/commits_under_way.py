@@ -49,9 +49,19 @@ class CommitsUnderWay:
     def begin(
         self, image: CommittedImage, make: Callable[[Progressed], CommittedImage], give_up: Callable[[], None]
     ) -> CommitState:
-        """Have the image made by `make` when it is its turn; `give_up` is called if that never comes."""
+        """Have the image made by `make` when it is its turn; `give_up` is called if that never comes.
+
+        Raises NotPossibleInStateError where so many of the owner's wait that another would wait for long.
+        """
         begun = CommitState(image.reference, image.owner)
-        self._note(begun)
+        with self._lock:
+            states = self._states.values()
+            making = sum(state.owner == image.owner and state.state == "making" for state in states)
+            if making < _MOST_OF_ONE_OWNER:
+                self._keep(begun)
+        if making >= _MOST_OF_ONE_OWNER:
+            give_up()
+            raise NotPossibleInStateError(f"{making} images of {image.owner} are being made; wait for one of them")
         made = self._pool.submit(self._made, begun, make)
         made.add_done_callback(lambda future: give_up() if future.cancelled() else None)
         return begun
@@ -59,13 +69,6 @@ class CommitsUnderWay:
     def close(self) -> None:
         """Give up those that have not begun: the process ends, and whoever ends it does not wait for them all."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def check_room(self, owner: str) -> None:
-        """Raises NotPossibleInStateError where so many of the owner's wait that another would wait for long."""
-        with self._lock:
-            making = [state for state in self._states.values() if state.owner == owner and state.state == "making"]
-        if len(making) >= _MOST_OF_ONE_OWNER:
-            raise NotPossibleInStateError(f"{len(making)} images of {owner} are being made; wait for one of them")
 
     def find(self, reference: str) -> CommitState | None:
         """Return a commit's state; None for what this process did not make lately."""
@@ -86,7 +89,10 @@ class CommitsUnderWay:
 
     def _note(self, state: CommitState) -> None:
         with self._lock:
-            self._states[state.reference] = state
-            self._states.move_to_end(state.reference)
-            while len(self._states) > _REMEMBERED:
-                self._states.popitem(last=False)
+            self._keep(state)
+
+    def _keep(self, state: CommitState) -> None:
+        self._states[state.reference] = state
+        self._states.move_to_end(state.reference)
+        while len(self._states) > _REMEMBERED:
+            self._states.popitem(last=False)

@@ -78,7 +78,6 @@ class OwnedImages:
         from muster.service.images.commits import made_of_claim  # noqa: PLC0415 - the Docker SDK loads slowly
 
         planned = self._planned_commit(reference, kernel, name, message=message, public=public)
-        self._commits.check_room(self._token.user)
         claim = Claim(self._store.images, planned.image)
         begun = self._commits.begin(
             planned.image,

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,8 @@ from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import ImageError, NotPossibleInStateError
 from muster.engine.commit import Made
-from muster.service.images import commits
+from muster.service.images import commits, owned
+from muster.service.images.claims import Claim
 from muster.service.images.commits_under_way import CommitsUnderWay
 from muster.service.images.views import CommitView
 from muster.service.usage import samples
@@ -311,3 +313,21 @@ def test_one_users_images_do_not_delay_others(caller, running, engine):
     engine.goes_on.set()
     reached(caller("root", Scope.ADMIN), "made", "eve/train:2")
     assert begun(ada, name="ada/many:9").status_code == 202
+
+
+def test_commits_that_are_asked_for_at_the_same_moment_are_limited_too(caller, running, engine, service, monkeypatch):
+    class SlowClaim(Claim):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            claimed.wait(PATIENCE_S)
+
+    claimed = threading.Barrier(10)
+    monkeypatch.setattr(owned, "Claim", SlowClaim)
+    running(1, "ada")
+    ada = caller("ada")
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(lambda number: begun(ada, name=f"ada/many:{number}").status_code, range(10)))
+    assert sorted(answers) == [202] * 8 + [409] * 2
+    engine.goes_on.set()
+    refused = [number for number, status in enumerate(answers) if status == 409]
+    assert not any(service.store.images.find("ada/many", str(number)) for number in refused)
