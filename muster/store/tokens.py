@@ -6,11 +6,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from muster.core.model.token import Scope, Token
-from muster.core.values.errors import NameTakenError, NotFoundError
+from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError
 from muster.store.database.connection import reading, writing
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import tokens
 
 _NOTED_EVERY_S = 60.0
+# A counter that each one raises that a user makes for themselves.
+_NUMBER = "tokens"
 _SHOWN = [column for column in tokens.c if column is not tokens.c.hash]
 # Each request looks for a token: to make the statement costs more than to run it.
 _OF_HASH = sa.select(tokens).where(tokens.c.hash == sa.bindparam("secret_hash"))
@@ -22,10 +25,16 @@ class Tokens:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def add(self, token: Token, secret_hash: str) -> None:
-        """Raises NameTakenError."""
+    def add(self, token: Token, secret_hash: str, most: int | None = None) -> None:
+        """Raises NameTakenError, and BadInputError where the user has `most` tokens already."""
         row = {name: getattr(token, name) for name in Token.__dataclass_fields__}
+        theirs = sa.select(sa.func.count()).select_from(tokens).where(tokens.c.user == token.user)
         with writing(self._engine) as connection:
+            if most is not None:
+                # Others wait until this one is counted.
+                increment_counter(connection, _NUMBER)
+                if (connection.execute(theirs).scalar() or 0) >= most:
+                    raise BadInputError(f"NAME: you have {most} tokens; revoke one of them first")
             try:
                 connection.execute(
                     sa.insert(tokens).values(

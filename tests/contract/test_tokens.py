@@ -1,6 +1,9 @@
 """Tokens and idempotency keys in the database, and the numbered changes that listeners and metrics read."""
 
 import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -9,13 +12,32 @@ from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState as S
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError
+from muster.service.identity.owned_tokens import MOST_OF_ONE, OwnedTokens
 from muster.service.identity.tokens import PREFIX, NoTokenError, Tokens
 from muster.store.sessions.submissions import KEPT_S, Submission, SubmittedBeforeError
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 
 LAPTOP = Token("laptop", "ada", Scope.USER, NOW, NOW + 60)
+AT_ONCE = 8
 ONCE = Submission("ada", "key-1", "a" * 64, NOW)
+
+
+def test_of_many_that_are_made_at_once_no_more_are_kept_than_may_be(url, open_store):
+    barrier = threading.Barrier(AT_ONCE)
+
+    def make(number: int) -> None:
+        owned = OwnedTokens(Tokens(open_store(url)), replace(LAPTOP, expires_at=None))
+        barrier.wait()
+        with suppress(BadInputError):
+            owned.create(f"t{number}", None, Scope.READ, None)
+
+    tokens = open_store(url).tokens
+    for number in range(MOST_OF_ONE - 3):
+        tokens.add(replace(LAPTOP, name=f"old{number}"), str(number))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(make, range(AT_ONCE)))
+    assert len(tokens.all()) == MOST_OF_ONE
 
 
 def test_a_token_is_found_by_its_hash_until_it_is_revoked(store):

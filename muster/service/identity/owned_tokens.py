@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from muster.core.model.token import Scope, Token
-from muster.core.values.errors import BadInputError, NotFoundError
+from muster.core.values.errors import NotFoundError
 from muster.service.identity.permissions import check_acts_for, check_may_change
 from muster.service.identity.tokens import ScopeError, Tokens
 from muster.service.identity.views import NewTokenView, TokensView, TokenView
@@ -41,10 +41,9 @@ class OwnedTokens:
         own = self._token.projects
         if own and not {*projects} <= {*own}:
             raise ScopeError(f"{self._token.title} is for {', '.join(own)}; it makes tokens for these projects only")
-        if not self._token.sees_all and len(self._visible()) >= MOST_OF_ONE:
-            raise BadInputError(f"NAME: you have {MOST_OF_ONE} tokens; revoke one of them first")
+        most = None if self._token.sees_all else MOST_OF_ONE
         made, secret = self._tokens.create(
-            name, user or self._token.user, scope, expires, projects or own, until=self._token.expires_at
+            name, user or self._token.user, scope, expires, projects or own, until=self._token.expires_at, most=most
         )
         return NewTokenView(**dict(TokenView.of(made)), token=secret)
 

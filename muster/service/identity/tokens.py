@@ -46,10 +46,11 @@ class Tokens:
         expires: str | None,
         projects: Sequence[str] = (),
         until: float | None = None,
+        most: int | None = None,
     ) -> tuple[Token, str]:
         """Return a new token and its secret, which cannot be read again. It expires `until` then at the latest.
 
-        Raises BadInputError and NameTakenError.
+        Raises NameTakenError, and BadInputError also where the user has `most` tokens already.
         """
         if not NAME_PATTERN.fullmatch(name):
             raise BadInputError(
@@ -66,7 +67,7 @@ class Tokens:
         token = Token(name, user, scope, now, expires_at, projects=tuple(dict.fromkeys(projects)))
         # A random secret of 256 bits needs no slow hash: there is nothing to guess.
         secret = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
-        self._store.tokens.add(token, _hash(secret))
+        self._store.tokens.add(token, _hash(secret), most)
         return token, secret
 
     def renewed(self, name: str, user: str, scope: Scope, lifetime_s: float) -> Token:
