@@ -4,9 +4,13 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from muster.core.values.errors import NotFoundError
+from muster.core.values.errors import BadInputError, NotFoundError
 from muster.store.database.connection import reading, upsert, writing
+from muster.store.database.counters import increment_counter
 from muster.store.database.tables import secrets
+
+# A counter that each one that is set raises.
+_NUMBER = "secrets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,8 @@ class SecretRows:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def put(self, secret: SealedSecret) -> None:
-        """Save a secret, in place of one of that owner and name."""
+    def put(self, secret: SealedSecret, most: int) -> None:
+        """Save a secret, in place of one of that owner and name. Raises BadInputError where the owner has `most`."""
         row = {
             "owner": secret.owner,
             "name": secret.name,
@@ -35,7 +39,13 @@ class SecretRows:
             "key_id": secret.key_id,
             "changed_at": secret.changed_at,
         }
+        is_other = sa.and_(secrets.c.owner == secret.owner, secrets.c.name != secret.name)
+        others = sa.select(sa.func.count()).select_from(secrets).where(is_other)
         with writing(self._engine) as connection:
+            # Others wait until this one is counted.
+            increment_counter(connection, _NUMBER)
+            if (connection.execute(others).scalar() or 0) >= most:
+                raise BadInputError(f"NAME: you have {most} secrets; remove one of them first")
             upsert(connection, secrets, [row])
 
     def remove(self, owner: str, name: str) -> None:

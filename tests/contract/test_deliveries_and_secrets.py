@@ -7,9 +7,15 @@ import pytest
 from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
 from muster.core.notify.deliveries import LONGEST_WAIT_S, MAX_ATTEMPTS
-from muster.core.values.errors import NameTakenError, NotFoundError, NotPossibleInStateError, SettingsError
+from muster.core.values.errors import (
+    BadInputError,
+    NameTakenError,
+    NotFoundError,
+    NotPossibleInStateError,
+    SettingsError,
+)
 from muster.seal import make_key
-from muster.service.secrets.secrets import Secrets
+from muster.service.secrets.secrets import MOST_OF_ONE, Secrets
 from muster.store.secrets import SealedSecret
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
@@ -135,6 +141,18 @@ def asking(name: str = "token", owner: str = "ada"):
     return replace(make_session(secrets=[name]), owner=owner)
 
 
+def test_an_owner_has_so_many_secrets_at_the_most_and_may_change_each(secrets):
+    for number in range(MOST_OF_ONE):
+        secrets.set("ada", f"s{number}", "hush", NOW)
+    with pytest.raises(BadInputError, match=f"^NAME: you have {MOST_OF_ONE} secrets; remove one of them first$"):
+        secrets.set("ada", "one-more", "hush", NOW)
+    secrets.set("ada", "s0", "changed", NOW)
+    secrets.set("bob", "token", "hush", NOW)
+    secrets.remove("ada", "s1")
+    secrets.set("ada", "one-more", "hush", NOW)
+    assert len(secrets.of("ada")) == MOST_OF_ONE
+
+
 def test_a_secret_is_given_to_its_owners_sessions_and_stored_sealed(secrets):
     secrets.set("ada", "token", "hush", NOW)
     assert secrets.values(asking()) == {"token": "hush"}
@@ -153,10 +171,10 @@ def test_a_secret_is_given_to_its_owners_sessions_and_stored_sealed(secrets):
 def test_a_sealed_secret_cannot_be_opened_as_anothers_or_altered(store, secrets):
     secrets.set("ada", "token", "hush", NOW)
     (sealed,) = secrets.of("ada")
-    store.secrets.put(replace(sealed, owner="bob"))
+    store.secrets.put(replace(sealed, owner="bob"), MOST_OF_ONE)
     with pytest.raises(SettingsError, match="was altered"):
         secrets.values(asking(owner="bob"))
-    store.secrets.put(replace(sealed, sealed=sealed.sealed[:-1] + bytes([sealed.sealed[-1] ^ 1])))
+    store.secrets.put(replace(sealed, sealed=sealed.sealed[:-1] + bytes([sealed.sealed[-1] ^ 1])), MOST_OF_ONE)
     with pytest.raises(SettingsError, match="was altered"):
         secrets.values(asking())
 

@@ -22,6 +22,7 @@ from muster.seal import SealKey, make_key, read_key
 from muster.store.secrets import SealedSecret, SecretRows
 
 MAX_SECRET_BYTES = 64 << 10
+MOST_OF_ONE = 200
 
 
 class Secrets:
@@ -32,7 +33,10 @@ class Secrets:
         self._key_path = key_path
 
     def set(self, owner: str, name: str, value: str, now: float) -> None:
-        """Raises BadInputError for a name or a value that is none, SettingsError without the cluster's key."""
+        """Raises BadInputError for a name or a value that is none, or one secret too many.
+
+        Raises SettingsError without the cluster's key.
+        """
         if not SECRET_PATTERN.fullmatch(name):
             raise BadInputError(f"NAME: {name!r} is no name; use letters, digits, dots, dashes and underscores")
         if not value:
@@ -42,7 +46,7 @@ class Secrets:
         if "\0" in value:
             raise BadInputError("the secret holds a NUL byte; encode it, as with base64")
         key = self._key_for_sealing()
-        self._rows.put(SealedSecret(owner, name, key.seal(value, owner, name), key.id, now))
+        self._rows.put(SealedSecret(owner, name, key.seal(value, owner, name), key.id, now), MOST_OF_ONE)
 
     def remove(self, owner: str, name: str) -> None:
         """Raises NotFoundError."""
