@@ -30,8 +30,11 @@ class SecretRows:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def put(self, secret: SealedSecret, most: int) -> None:
-        """Save a secret, in place of one of that owner and name. Raises BadInputError where the owner has `most`."""
+    def put(self, secret: SealedSecret, most: int) -> bool:
+        """Save a secret, in place of one of that owner and name; return False where any has another key.
+
+        Raises BadInputError where the owner has `most`.
+        """
         row = {
             "owner": secret.owner,
             "name": secret.name,
@@ -41,12 +44,16 @@ class SecretRows:
         }
         is_other = sa.and_(secrets.c.owner == secret.owner, secrets.c.name != secret.name)
         others = sa.select(sa.func.count()).select_from(secrets).where(is_other)
+        other_key = sa.select(secrets.c.name).where(secrets.c.key_id != secret.key_id).limit(1)
         with writing(self._engine) as connection:
-            # Others wait until this one is counted.
+            # Others wait until this one is counted, and its key known.
             increment_counter(connection, _NUMBER)
+            if connection.execute(other_key).first() is not None:
+                return False
             if (connection.execute(others).scalar() or 0) >= most:
                 raise BadInputError(f"NAME: you have {most} secrets; remove one of them first")
             upsert(connection, secrets, [row])
+        return True
 
     def remove(self, owner: str, name: str) -> None:
         """Raises NotFoundError."""

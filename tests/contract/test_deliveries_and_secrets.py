@@ -1,5 +1,8 @@
 """Deliveries, sealed secrets and renames, alike on every database."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -20,6 +23,7 @@ from muster.store.secrets import SealedSecret
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW
 
+AT_ONCE = 8
 S = SessionState
 URL = "https://hooks.example.org/x"
 
@@ -139,6 +143,22 @@ def secrets(store, tmp_path) -> Secrets:
 
 def asking(name: str = "token", owner: str = "ada"):
     return replace(make_session(secrets=[name]), owner=owner)
+
+
+def test_control_nodes_that_set_the_first_secrets_at_the_same_moment_do_not_seal_with_two_keys(
+    url, open_store, tmp_path
+):
+    barrier = threading.Barrier(AT_ONCE)
+
+    def set_first(number: int) -> None:
+        node = Secrets(open_store(url).secrets, tmp_path / f"secrets-{number}.key")
+        barrier.wait()
+        with suppress(SettingsError):
+            node.set("ada", f"s{number}", "hush", NOW)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(set_first, range(AT_ONCE)))
+    assert len(open_store(url).secrets.key_ids()) == 1
 
 
 def test_an_owner_has_so_many_secrets_at_the_most_and_may_change_each(secrets):

@@ -46,7 +46,9 @@ class Secrets:
         if "\0" in value:
             raise BadInputError("the secret holds a NUL byte; encode it, as with base64")
         key = self._key_for_sealing()
-        self._rows.put(SealedSecret(owner, name, key.seal(value, owner, name), key.id, now), MOST_OF_ONE)
+        if not self._rows.put(SealedSecret(owner, name, key.seal(value, owner, name), key.id, now), MOST_OF_ONE):
+            # Another control node has set the first one meanwhile.
+            raise SettingsError(self._wrong_key())
 
     def remove(self, owner: str, name: str) -> None:
         """Raises NotFoundError."""
