@@ -3,6 +3,7 @@
 import sqlalchemy as sa
 
 from muster.core.model.token import Token
+from muster.core.values.errors import NotFoundError
 from muster.store.database.connection import reading, writing
 from muster.store.database.tables import sign_ins, tokens
 from muster.store.tokens import token_from_row
@@ -22,12 +23,14 @@ class SignIns:
         self._engine = engine
 
     def add(self, secret_hash: str, token: Token, expires_at: float, now: float) -> None:
-        """Add a sign-in, and remove those that have expired."""
+        """Add a sign-in, and remove those that have expired. Raises NotFoundError where the token was revoked."""
         with writing(self._engine) as connection:
             connection.execute(sa.delete(sign_ins).where(sign_ins.c.expires_at <= now))
-            connection.execute(
-                sa.insert(sign_ins).values(hash=secret_hash, token_name=token.name, expires_at=expires_at)
-            )
+            row = {"hash": secret_hash, "token_name": token.name, "expires_at": expires_at}
+            try:
+                connection.execute(sa.insert(sign_ins).values(row))
+            except sa.exc.IntegrityError:
+                raise NotFoundError(f"there is no token {token.name!r} any more") from None
 
     def token_of(self, secret_hash: str, now: float) -> Token | None:
         """Return the token by which that browser signed in; the token may have expired."""

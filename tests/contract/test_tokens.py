@@ -40,6 +40,14 @@ def test_of_many_that_are_made_at_once_no_more_are_kept_than_may_be(url, open_st
     assert len(tokens.all()) == MOST_OF_ONE
 
 
+def test_nobody_signs_in_with_a_token_that_was_revoked_meanwhile(store):
+    tokens = Tokens(store)
+    token, _ = tokens.create("laptop", "ada", Scope.USER, None)
+    tokens.revoke("laptop")
+    with pytest.raises(NoTokenError, match="not known here any more"):
+        tokens.sign_in(token)
+
+
 def test_a_token_is_found_by_its_hash_until_it_is_revoked(store):
     store.tokens.add(LAPTOP, "1" * 64)
     assert store.tokens.of_hash("1" * 64) == LAPTOP

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from muster.core.model.token import Scope, Token
 from muster.core.spec.session_spec import NAME_PATTERN
-from muster.core.values.errors import BadInputError, MusterError, NameTakenError
+from muster.core.values.errors import BadInputError, MusterError, NameTakenError, NotFoundError
 from muster.core.values.units import parse_duration, timestamp
 from muster.store.store import Store
 
@@ -110,14 +110,17 @@ class Tokens:
     def sign_in(self, token: Token, longest_s: float = _SIGN_IN_S) -> tuple[str, float]:
         """Return a secret of the browser's own, so that it need not keep the token, and for how many seconds it holds.
 
-        Never for longer than the token itself. Raises NoTokenError for a Unix user.
+        Never for longer than the token itself. Raises NoTokenError for a Unix user, and where the token was revoked.
         """
         if token.is_unix_users:
             raise NoTokenError("a browser signs in with a token; make one by `muster token create`")
         now = time.time()
         lifetime_s = min(longest_s, math.inf if token.expires_at is None else token.expires_at - now)
         secret = secrets.token_urlsafe(_RANDOM_BYTES)
-        self._store.sign_ins.add(_hash(secret), token, now + lifetime_s, now)
+        try:
+            self._store.sign_ins.add(_hash(secret), token, now + lifetime_s, now)
+        except NotFoundError:
+            raise NoTokenError("the token is not known here any more; ask an administrator for one") from None
         return secret, lifetime_s
 
     def signed_in(self, secret: str) -> Token:
