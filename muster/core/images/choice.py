@@ -62,8 +62,9 @@ class Choosing:
         same = [version for version in self._all if familiar(version.reference) == familiar(reference)]
         if any(map(self._may_use, same)):
             return
-        is_name = parse_image_name(reference) is not None
-        if not self._may_be_foreign(reference) if is_name else same:
+        # An id names one image, whoever else has it; a name may have become that of one that is kept from the user.
+        is_kept = not self._may_be_foreign(reference) if parse_image_name(reference) else bool(same)
+        if is_kept:
             remedy = "submit the session with another, or ask an administrator"
             raise SpecError([FieldError("image", self._missing(reference), remedy)])
 
