@@ -95,9 +95,9 @@ def _state_directory(settings: Settings) -> Finding:
 
 
 def _database(settings: Settings) -> str:
-    with Service.opened(settings):
-        pass  # opening it is the check
-    return settings.database_url
+    # Opening it is the check.
+    with Service.opened(settings) as service:
+        return service.database
 
 
 def _overrides(settings: Settings) -> str:

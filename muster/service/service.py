@@ -75,6 +75,11 @@ class Service:
             with closing(service._under_way):
                 yield service
 
+    @property
+    def database(self) -> str:
+        """Return the database's URL, without its password."""
+        return self._store.shown_url
+
     def backend(self, token: Token) -> LocalBackend:
         """Return what the token's user may see and change."""
         return LocalBackend(

@@ -22,7 +22,7 @@ from muster.core.values.errors import (
     StoreUnavailableError,
 )
 from muster.store.agent_samples import AgentSamples
-from muster.store.database.connection import open_engine, reading, upsert, writing
+from muster.store.database.connection import open_engine, reading, shown, upsert, writing
 from muster.store.database.counters import (
     increment_counter,
     increment_counters,
@@ -100,6 +100,11 @@ class Store:
 
     def close(self) -> None:
         self._engine.dispose()
+
+    @property
+    def shown_url(self) -> str:
+        """Return the database's URL without anything that may hold a secret."""
+        return shown(self._engine.url)
 
     def add(
         self, new: Sequence[Session], submission: Submission | None = None, check: PendingCheck | None = None

@@ -73,7 +73,7 @@ def new_engine(url: str) -> sa.Engine:
         return sa.create_engine(postgresql.with_defaults(parsed), pool_pre_ping=True, json_serializer=_to_json)
     except ImportError as error:
         raise SettingsError(
-            f"database {_shown(parsed)} cannot be opened: its driver cannot be loaded ({one_line(error)});"
+            f"database {shown(parsed)} cannot be opened: its driver cannot be loaded ({one_line(error)});"
             " pip install 'psycopg[binary]' into Muster's environment"
         ) from None
 
@@ -105,13 +105,13 @@ def cannot_be_opened(engine: sa.Engine, error: Exception) -> SettingsError:
     passing = _passing_remedy(engine, cause)
     remedy = passing or ("mend `database` or `state_dir`" if is_sqlite else postgresql.remedy(cause))
     kind = DatabaseAwayError if passing or not (is_sqlite or postgresql.is_wrong(cause)) else SettingsError
-    return kind(f"database {_shown(engine.url)} cannot be opened: {cause}; {remedy}")
+    return kind(f"database {shown(engine.url)} cannot be opened: {cause}; {remedy}")
 
 
 def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailableError:
     cause = one_line(getattr(error, "orig", None) or error)
     remedy = _passing_remedy(engine, cause) or "see to it, then try again"
-    return StoreUnavailableError(f"database {_shown(engine.url)} failed: {cause}; {remedy}")
+    return StoreUnavailableError(f"database {shown(engine.url)} failed: {cause}; {remedy}")
 
 
 def _passing_remedy(engine: sa.Engine, cause: str) -> str:
@@ -186,7 +186,7 @@ def _upsert(dialect: str, table: sa.Table, columns: tuple[str, ...], summed: fro
     return made
 
 
-def _shown(url: sa.URL) -> str:
+def shown(url: sa.URL) -> str:
     """Return the URL without anything that may hold a secret."""
     query = {name: value for name, value in url.query.items() if name in {"host", "port"}}
     return url.set(query=query).render_as_string(hide_password=True)
@@ -262,6 +262,6 @@ def _migrate(engine: sa.Engine) -> None:
         except CommandError as error:
             found = _revision(engine)
             raise SettingsError(
-                f"database {_shown(engine.url)} was upgraded by a newer Muster (migration {found}, and this one knows"
+                f"database {shown(engine.url)} was upgraded by a newer Muster (migration {found}, and this one knows"
                 f" {HEAD}); update Muster, or restore the backup from before with `muster restore`"
             ) from error
