@@ -19,9 +19,12 @@ def report_keys(given: Iterable[str], field: str = "by") -> tuple[str, ...]:
 
 
 def point_or_ago(text: str, now: float, field: str) -> float:
-    """Return a point in time such as 2026-11-22, or how long ago, such as 7d. Raises BadInputError."""
+    """Return a point in time such as 2026-11-22, or how long ago, such as 7d. Raises BadInputError.
+
+    Nothing was before 1970: a longer time ago means since then.
+    """
     try:
-        return now - parse_duration(text) if text[-1:] in set("smhd") else _point(text, now)
+        return max(0.0, now - parse_duration(text)) if text[-1:] in set("smhd") else _point(text, now)
     except ValueError as error:
         remedy = "write 2026-11-22, 2026-11-22T08:00, or 7d for seven days ago"
         raise BadInputError(f"{field}: {error}; {remedy}") from None

@@ -15,3 +15,9 @@ def test_a_time_is_the_one_that_clocks_showed_on_that_day(now):
         ("2025-08-01T08:00", datetime(2025, 8, 1, 6, tzinfo=UTC)),
     ):
         assert point_or_ago(text, now.timestamp(), "--since") == at.timestamp()
+
+
+def test_a_time_ago_that_no_calendar_holds_means_since_the_first_day():
+    now = datetime(2026, 7, 20, tzinfo=UTC).timestamp()
+    assert point_or_ago("7d", now, "--since") == now - 7 * 86400
+    assert point_or_ago("999999999d", now, "--since") == 0
