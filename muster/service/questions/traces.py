@@ -35,6 +35,8 @@ _LEAST_MIB = 32
 _CPU_OF_A_GPU = 4
 _GIB_OF_A_GPU = 32
 _MOST_GPUS_OF_AN_AGENT = 8
+# More than any cluster has; a number that is no count, such as a date in seconds, is larger.
+_MOST_COUNT = 1_000_000
 _PHILLY_COLUMNS: Mapping[str, Sequence[str]] = {
     "name": ("jobid", "job_id"),
     "owner": ("user",),
@@ -183,10 +185,9 @@ def _philly_table(path: Path) -> Iterator[tuple[str, Entry]]:
             entry["duration"] = _in_seconds(found["duration"])
         elif "start" in found and "end" in found:
             entry["duration"] = _in_seconds(_difference(found["end"], found["start"]))
-        numbers = [_seconds(found.get(name, "0")) for name in ("gpus", "kernels")]
-        if None in numbers:
+        gpus, machines = (_count(found.get(name, "0")) for name in ("gpus", "kernels"))
+        if gpus is None or machines is None:
             raise BadInputError(f"{path}: line {line}: {found} has no number of GPUs; write such as 8")
-        gpus, machines = (int(number or 0) for number in numbers)
         yield f"line {line}: ", {**entry, **_philly_request(gpus, machines)}
 
 
@@ -209,6 +210,15 @@ def _philly_request(gpus: int, machines: int) -> dict[str, Any]:
         "mem": f"{_GIB_OF_A_GPU * max(1, each)}G",
     }
     return {**request, "cluster_size": kernels, "cluster_mode": "multi-node"} if kernels > 1 else request
+
+
+def _count(cell: str) -> int | None:
+    """Return a trace's number of GPUs or machines, which some programs write as `8.0`. None for anything else."""
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return int(number) if 0 <= number <= _MOST_COUNT and number.is_integer() else None
 
 
 def _is_known(value: object) -> bool:

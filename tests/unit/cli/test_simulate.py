@@ -317,7 +317,10 @@ def test_an_error_in_a_trace_is_reported_with_its_line(written, cluster, content
         ('[{"jobid": "a", "submitted_time": "soon", "attempts": [{"start_time": "1", "end_time": "2"}]}]',
          "job 0: at: 'soon' is not a span of time"),
         ('[{"jobid": "a", "submitted_time": "2017-10-07 01:00:00"}]', "of none of its 1 jobs is it known how long"),
-        ("job_id,gpu_num,submit_time,duration\na,many,1,1\n", "has no number of GPUs"),
+        *(
+            (f"job_id,gpu_num,submit_time,duration\na,{number},1,1\n", "has no number of GPUs")
+            for number in ("many", "inf", "NAN", "-4", "1.5", "2017-10-07")
+        ),
     ],
 )  # fmt: skip
 def test_an_error_in_phillys_log_is_reported_with_its_place(written, cluster, content, error):
