@@ -181,7 +181,7 @@ class _Run:
         self._changed = True
 
     def _limit(self, session_id: str) -> int | None:
-        return self._lives[session_id].session.spec.time_limit
+        return self._lives[session_id].session.time_limit
 
     def _decide(self) -> None:
         """Decide until nothing is preempted any more: capacity that a session gave up is free in the next decision."""
@@ -226,7 +226,7 @@ class _Run:
         self._lives[session.id] = replace(
             life, fate=Fate.RUNNING, placed_at=self._now, started_at=started_at, starts=starts, kernels=kernels
         )
-        limit, duration = session.spec.time_limit, self._durations[session.id]
+        limit, duration = session.time_limit, self._durations[session.id]
         ends_at = started_at + (duration if limit is None else min(duration, limit))
         heapq.heappush(self._events, (ends_at, _What.END, session.id, starts))
 

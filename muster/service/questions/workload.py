@@ -113,7 +113,11 @@ def _as_submitted(session: Session) -> Session:
     kernels = kernels_of(spec, ids, session.main.image)
     spare = spare_kernels_of(spec, ids, session.main.image)
     fresh = Session(session.id, session.name, session.owner, spec, kernels, session.submitted_at)
-    return replace(fresh, spare=spare, array_id=session.array_id, array_index=session.array_index)
+    # With the time that it was given meanwhile: it ran as long as that let it.
+    extended_s = session.extended_s
+    return replace(
+        fresh, spare=spare, array_id=session.array_id, array_index=session.array_index, extended_s=extended_s
+    )
 
 
 def _depending_on(session: Session, exists: Callable[[str], bool]) -> Session:

@@ -235,6 +235,21 @@ def test_a_session_that_can_never_start_is_reported(written, cluster):
     assert "never: it asks for more than" in answer.out
 
 
+def ran(store: Store, session_id: str, seconds: float, **changes: object) -> None:
+    """Let a session that waits have run so long on a1, and have these fields then."""
+    session = store.find(session_id)
+    at = session.submitted_at
+    for before, after, changed in (
+        (SessionState.PENDING, SessionState.SCHEDULED, {}),
+        (SessionState.SCHEDULED, SessionState.PREPARING, {}),
+        (SessionState.PREPARING, SessionState.RUNNING, {"started_at": at}),
+        (SessionState.RUNNING, SessionState.TERMINATING, changes),
+        (SessionState.TERMINATING, SessionState.TERMINATED, {"ended_at": at + seconds}),
+    ):
+        kernels = {k.id: {"allocation": k.allocation} for k in placed_on(session, "a1").kernels}
+        store.apply([Event(session.id, at, before, after, "moves on", changed, kernels)])
+
+
 def test_the_sites_own_agents_and_history_are_played(store: Store):
     """Agents count as if they answered; a session that ran, as long as it did."""
     store.save_agents([replace(make_agent("a1", cpus=4), state=AgentState.UNREACHABLE)])
@@ -242,23 +257,21 @@ def test_the_sites_own_agents_and_history_are_played(store: Store):
         "no session of the last 7 days has run" in muster("simulate", "--cluster", "live", "--workload", "history").err
     )
     for name in ("one", "two"):
-        session = store.find(submitted("--name", name, "--cpu", "4")["id"])
-        at = session.submitted_at
-        for before, after, changes in (
-            (SessionState.PENDING, SessionState.SCHEDULED, {}),
-            (SessionState.SCHEDULED, SessionState.PREPARING, {}),
-            (SessionState.PREPARING, SessionState.RUNNING, {"started_at": at}),
-            (SessionState.RUNNING, SessionState.TERMINATING, {}),
-            (SessionState.TERMINATING, SessionState.TERMINATED, {"ended_at": at + 100}),
-        ):
-            kernels = {k.id: {"allocation": k.allocation} for k in placed_on(session, "a1").kernels}
-            store.apply([Event(session.id, at, before, after, "moves on", changes, kernels)])
+        ran(store, submitted("--name", name, "--cpu", "4")["id"], 100)
     (figures,) = simulated("--cluster", "live", "--workload", "history", "--days", "1").values()
     assert (figures["ended"], round(figures["span_s"])) == (2, 200)
     # What administrators set holds there too.
     muster("limit", "set", "user", "ada", "running.cpu=1")
     (figures,) = simulated("--cluster", "live", "--workload", "history", "--days", "1").values()
     assert figures["ended"] == 0
+
+
+def test_a_session_of_the_history_that_was_extended_runs_as_long_as_it_did(store: Store):
+    store.save_agents([make_agent("a1", cpus=4)])
+    ran(store, submitted("--cpu", "4", "--time-limit", "1h")["id"], 3 * 3600, extended_s=2 * 3600)
+    (figures,) = simulated("--cluster", "live", "--workload", "history", "--sessions").values()
+    (life,) = figures["sessions"]
+    assert (life["fate"], round(life["ended_at"] - life["started_at"])) == ("ended", 3 * 3600)
 
 
 @pytest.mark.parametrize(
