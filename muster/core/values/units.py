@@ -19,7 +19,9 @@ _WITH_UNITS = re.compile(r"(?:\d{1,9}[smhd]){1,4}")
 _SPAN = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,9}(?::\d{1,9}){0,2})")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 _SINCE = re.compile(r"(?:now)?\s*\+\s*(?P<span>\S+)")
-_FIRST, _LAST = datetime(2001, 1, 1, tzinfo=UTC).timestamp(), datetime(9000, 1, 1, tzinfo=UTC).timestamp()
+FIRST_MOMENT = datetime(2001, 1, 1, tzinfo=UTC).timestamp()
+"""Before this, no point in time is read: a smaller number is one of something else."""
+_LAST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 
 
 def parse_milli(value: object) -> int:
@@ -159,7 +161,7 @@ def parse_moment(value: object, now: datetime) -> float:
     without one stands for the machine's local time. Raises ValueError for anything else.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if not _FIRST <= value <= _LAST:
+        if not FIRST_MOMENT <= value <= _LAST:
             raise ValueError(f"{value} is no point in time; in a file, a time such as '12:30' needs quotes")
         return float(value)
     text = value.isoformat() if isinstance(value, date) else str(value).strip()
@@ -167,7 +169,7 @@ def parse_moment(value: object, now: datetime) -> float:
         seconds = _seconds(text, now)
     except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is no point in time") from None
-    if not _FIRST <= seconds <= _LAST:
+    if not FIRST_MOMENT <= seconds <= _LAST:
         raise ValueError(f"{text!r} is too far away")
     return seconds
 

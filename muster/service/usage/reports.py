@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from muster.core.usage.report import KEYS
 from muster.core.values.errors import BadInputError
-from muster.core.values.units import local_time, parse_duration, parse_moment
+from muster.core.values.units import FIRST_MOMENT, local_time, parse_duration, parse_moment
 
 DEFAULT_SPAN_S = 30 * 86400.0
 
@@ -21,10 +21,10 @@ def report_keys(given: Iterable[str], field: str = "by") -> tuple[str, ...]:
 def point_or_ago(text: str, now: float, field: str) -> float:
     """Return a point in time such as 2026-11-22, or how long ago, such as 7d. Raises BadInputError.
 
-    Nothing was before 1970: a longer time ago means since then.
+    A longer time ago than points in time are read means the first of these.
     """
     try:
-        return max(0.0, now - parse_duration(text)) if text[-1:] in set("smhd") else _point(text, now)
+        return max(FIRST_MOMENT, now - parse_duration(text)) if text[-1:] in set("smhd") else _point(text, now)
     except ValueError as error:
         remedy = "write 2026-11-22, 2026-11-22T08:00, or 7d for seven days ago"
         raise BadInputError(f"{field}: {error}; {remedy}") from None

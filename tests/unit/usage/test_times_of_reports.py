@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from muster.core.values.units import FIRST_MOMENT, timestamp
 from muster.service.usage.reports import point_or_ago
 
 
@@ -17,7 +18,10 @@ def test_a_time_is_the_one_that_clocks_showed_on_that_day(now):
         assert point_or_ago(text, now.timestamp(), "--since") == at.timestamp()
 
 
-def test_a_time_ago_that_no_calendar_holds_means_since_the_first_day():
+def test_a_time_ago_that_no_calendar_holds_means_since_the_first_moment():
     now = datetime(2026, 7, 20, tzinfo=UTC).timestamp()
     assert point_or_ago("7d", now, "--since") == now - 7 * 86400
-    assert point_or_ago("999999999d", now, "--since") == 0
+    for long_ago in ("999999999d", "99999d", "10000d"):
+        first = point_or_ago(long_ago, now, "--since")
+        # A server is told the point in time.
+        assert point_or_ago(str(timestamp(first)), now, "since") == first == FIRST_MOMENT

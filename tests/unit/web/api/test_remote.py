@@ -122,6 +122,7 @@ def test_folders_secrets_images_and_reports_are_shown_as_on_the_control_node(rem
             ("report", "-u", "bob"),
             ("report", "--by", "project,user", "--since", "1d", "-u", "bob"),
             ("report", "-u", "bob", "--csv"),
+            ("report", "-u", "bob", "--since", "10000d"),
             ("report", "--by", "x"),
         ),
         *(("top", "nosuch"), ("top", "--once"), ("rename", "nosuch", "x"), ("restart", "nosuch")),
