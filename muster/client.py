@@ -20,6 +20,7 @@ from typing import Any, Literal, Self
 
 from muster import places
 from muster.core.model.session import FINAL, Result, SessionState
+from muster.core.values.array import array_indexes
 from muster.core.values.errors import (
     AmbiguousNameError,
     BadInputError,
@@ -92,9 +93,12 @@ class Client:
 
         The spec's fields are those of a session file (`muster submit --schema`), such as `command`, `cpu`, `mem`,
         `gpu`, `cluster_size`, `mounts`, `env`; those given by name win over those of `spec`. A submit that is repeated
-        because no answer came is done once. Raises SpecError with each wrong field, and MusterError.
+        because no answer came is done once. Raises SpecError with each wrong field, BadInputError for an array of
+        several, and MusterError.
         """
-        (session,) = self.submit_many(spec, owner=owner, **fields)
+        whole = {**(spec or {}), **fields}
+        _check_is_one(whole.get("array"))
+        (session,) = self.submit_many(whole, owner=owner)
         return session
 
     def submit_many(
@@ -175,9 +179,12 @@ class Client:
     def extend(self, reference: Reference, seconds: int) -> Session:
         """Add time to the limit of a running session and return it.
 
-        Raises NotFoundError, NotPossibleInStateError, and BadInputError for more than the site allows.
+        Raises NotFoundError, AmbiguousNameError, NotPossibleInStateError, and BadInputError for more than the site
+        allows.
         """
-        (session,) = self._backend.extend([_text(reference)], seconds)
+        # The name of an array would extend all of it.
+        one = reference if isinstance(reference, Session) else self.session(reference)
+        (session,) = self._backend.extend([one.id], seconds)
         return session
 
     def cancel(self, *references: Reference) -> list[Session]:
@@ -210,6 +217,16 @@ class Client:
                 outputs.get(header[0], outputs[_ERRORS]).extend(stream.read(int.from_bytes(header[4:])))
             code = execution.exit_code()
         return Completed(code, bytes(outputs[_OUTPUT]), bytes(outputs[_ERRORS]))
+
+
+def _check_is_one(array: object) -> None:
+    """Raises BadInputError for an array of several sessions. What is no array, the server refuses."""
+    try:
+        indexes = array_indexes(str(array)) if array is not None else ()
+    except ValueError:
+        return
+    if len(indexes) > 1:
+        raise BadInputError(f"array: {array} makes {len(indexes)} sessions; use submit_many")
 
 
 def _text(reference: Reference) -> str:

@@ -2,11 +2,22 @@
 
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from muster import client
-from muster.client import BadInputError, Client, NameTakenError, NotFoundError, ServerError, SessionState, SpecError
+from muster.client import (
+    AmbiguousNameError,
+    BadInputError,
+    Client,
+    NameTakenError,
+    NotFoundError,
+    ServerError,
+    SessionState,
+    SpecError,
+)
+from tests.unit.running_sessions import running_session
 
 
 @pytest.fixture
@@ -29,6 +40,27 @@ def test_what_is_submitted_is_listed_shown_and_cancelled(ada):
     assert [one.name for one in ada.sessions()] == ["more-2"]
     assert len(ada.sessions(ended=True)) == 3
     assert [one.name for one in ada.sessions(states=[SessionState.CANCELLED])] == ["first", "more-1"]
+
+
+def test_what_returns_one_session_changes_none_of_an_array(ada, service):
+    with pytest.raises(BadInputError, match="array: 0-2 makes 3 sessions; use submit_many"):
+        ada.submit(SPEC, array="0-2")
+    with pytest.raises(SpecError, match="array: "):
+        ada.submit(SPEC, array="2-0")
+    assert ada.sessions() == []
+    assert ada.submit(SPEC, name="one", array="7").array_index == 7
+    array = [
+        running_session(number, "a1", owner="ada", name=f"part-{number}", array_id="p", array_index=number)
+        for number in (1, 2)
+    ]
+    service.store.add(
+        [replace(one, spec=one.spec.model_copy(update={"name": "part", "time_limit": 60})) for one in array]
+    )
+    with pytest.raises(AmbiguousNameError):
+        ada.extend("part", 60)
+    assert [service.store.get([one.id])[one.id].extended_s for one in array] == [0, 0]
+    assert ada.extend("part-1", 60).time_limit_s == 120
+    assert ada.extend(ada.session("part-2"), 60).name == "part-2"
 
 
 def test_a_client_without_tls_reads_no_authorities(server, secret_of, monkeypatch):
