@@ -232,8 +232,10 @@ def _reached_interactive(session: SessionView) -> bool:
 
 
 def _exit_code(session: SessionView) -> int:
-    if session.exit_code is not None:
+    """Return the command's exit code, or 1 where the session failed for anything else."""
+    if session.exit_code:
         return session.exit_code
+    # Also with an exit code of 0, as of a container that ended before the command did.
     failed = session.result is Result.FAILURE or session.state in {SessionState.ERROR, SessionState.CANCELLED}
     return 1 if failed else 0
 

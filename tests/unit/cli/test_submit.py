@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from muster.core.lifecycle.transitions import Event
+from muster.core.model.session import Result, SessionState
 from muster.store.database.lock import queue_lock
 from muster.store.store import Store
 from tests.command_line import muster, nothing_queued, submitted
 from tests.strategies.agents import make_agent, reporting
+from tests.waiting import eventually
 
 
 def test_submit_takes_every_flag():
@@ -302,6 +305,30 @@ def test_waiting_ends_when_the_time_to_wait_is_over():
     answer = muster("submit", "--name", "a", "--wait", "--wait-timeout", "0.01")
     assert answer.code == 1
     assert "still waiting for a (PENDING)" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("result", "exit_code", "code"),
+    [(Result.SUCCESS, 0, 0), (Result.FAILURE, 3, 3), (Result.FAILURE, 0, 1), (Result.FAILURE, None, 1)],
+)
+def test_waiting_for_a_session_that_fails_fails_whatever_the_container_ended_with(store, result, exit_code, code):
+    """A container that ends with exit code 0 before the command has ended fails its session."""
+
+    def end() -> None:
+        session = eventually(store.search)[0]
+        at = session.submitted_at
+        ending = {"result": result, "exit_code": exit_code}
+        for before, after, changes in (
+            (SessionState.PENDING, SessionState.RUNNING, {"started_at": at}),
+            (SessionState.RUNNING, SessionState.TERMINATED, {"ended_at": at, **ending}),
+        ):
+            store.apply([Event(session.id, at, before, after, "moves on", changes)])
+
+    ends = threading.Thread(target=end)
+    ends.start()
+    answer = muster("submit", "--name", "a", "--wait", "--", "true")
+    ends.join()
+    assert answer.code == code, answer.err
 
 
 def test_a_time_to_wait_without_a_wait_is_refused():
