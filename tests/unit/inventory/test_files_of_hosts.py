@@ -1,0 +1,58 @@
+"""Files that were on a host before Muster came: what a role adds to them shows nobody what they hold."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.inventory.test_checks import LOCAL, ROOT, ansible
+
+TASKS = ROOT / "roles/docker_engine/tasks"
+READ = {"rc": 0, "stdout": '{"proxies": {"https-proxy": "http://ada:s3cret@proxy"}}'}
+FACTS = {
+    "docker_engine_daemon_json": READ,
+    "docker_engine_options_wanted": {"log-driver": "json-file"},
+    "docker_engine_systemd": {"stat": {"exists": False}},
+    "docker_engine_open_files": {"stdout": "1024"},
+}
+
+
+def tasks_of(found: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for task in found:
+        yield task
+        for part in ("block", "rescue"):
+            yield from tasks_of(task.get(part, []))
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "path"),
+    [
+        ("configure", "Write daemon.json", "dest"),
+        ("configure", "Restore the former daemon.json", "dest"),
+        ("open_files", "Keep the init script from asking for more open files than the host allows", "path"),
+        ("teardown", "Restore the files that were there", "dest"),
+    ],
+)
+def test_a_file_that_only_root_may_read_stays_so(tmp_path: Path, file: str, name: str, path: str):
+    """A proxy's password may be in it (docs/proxy.md)."""
+    own = tmp_path / "file"
+    own.write_text("s3cret\n", encoding="utf-8")
+    own.chmod(0o600)
+    (task,) = (t for t in tasks_of(yaml.safe_load((TASKS / f"{file}.yml").read_text())) if t["name"] == name)
+    (module,) = (key for key in task if key.startswith("ansible.builtin."))
+    # The role writes as root; the modes are the same for anybody.
+    task[module] = {key: value for key, value in task[module].items() if key not in {"owner", "group"}}
+    found = {"files": {str(own): "former\n"}}
+    if file != "teardown":
+        task[module][path] = str(own)
+    play = tmp_path / "play.yml"
+    play.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": [task]}]), encoding="utf-8")
+    variables = json.dumps({**LOCAL, **FACTS, "docker_engine_found": found})
+    done = ansible("ansible-playbook", "-i", "host,", "-e", variables, play)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "changed=1" in done.stdout
+    assert own.read_text(encoding="utf-8") != "s3cret\n"
+    assert own.stat().st_mode & 0o777 == 0o600
