@@ -23,6 +23,7 @@ from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
 from muster.store.database.copies import DatabaseCopies, copies_of, is_newer
 from muster.store.database.lock import exclusive, queue_lock, shared
+from muster.store.queue_numbers import restore_note
 from muster.store.store import Store
 from muster.whole_files import writing_to
 
@@ -129,7 +130,8 @@ def restore(settings: Settings, file: Path, *, force: bool = False, hold: bool =
                 )
             aside = settings.state_dir / f"replaced-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
             with writing_to(settings.state_dir):
-                copies.replace_by(work / _DATABASE, aside)
+                # With the note in it: a restore that is cut short after that is one that the next pass knows of.
+                copies.replace_by(work / _DATABASE, aside, restore_note(holds=hold))
                 for name in keys:
                     _replace_key(settings.state_dir / name, work / name, aside)
             sessions, held = _taken_over(settings, hold=hold)
@@ -216,13 +218,12 @@ def _replace_key(path: Path, new: Path, aside: Path) -> None:
 
 
 def _taken_over(settings: Settings, *, hold: bool) -> tuple[int, int]:
-    """Bring the tables to this Muster's migration, and have what runs adopted.
+    """Bring the tables to this Muster's migration, and hold what waits if `hold`.
 
     Return how many sessions have not ended, and how many are held.
     """
     store = Store(settings.database_url)
     try:
-        store.queue.note_restore(holds=hold)
         now = store.snapshot(time.time())
         free = [session.id for session in now.pending if session.held_by is None]
         if hold and free:

@@ -15,6 +15,20 @@ _FINISHED = "finished"
 _RESTORED = "restored"
 _RESTORED_HOLDING = "restored holding"
 _ADOPTED = "adopted"
+# In the SQL of both databases.
+_NOTE = """
+INSERT INTO counters (name, value) VALUES ('restored', 1)
+ON CONFLICT (name) DO UPDATE SET value = counters.value + 1
+"""
+_NOTE_HOLDING = """
+INSERT INTO counters (name, value) SELECT 'restored holding', value FROM counters WHERE name = 'restored'
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
+
+
+def restore_note(*, holds: bool) -> tuple[str, ...]:
+    """Return the statements of `QueueNumbers.note_restore`, for a copy of a database that is no store's yet."""
+    return (_NOTE, _NOTE_HOLDING) if holds else (_NOTE,)
 
 
 class QueueNumbers:
@@ -48,9 +62,9 @@ class QueueNumbers:
 
         `holds`: what may have run since the backup is to be held.
         """
-        number = self._raise(_RESTORED, 1, step=1)
-        if holds:
-            self._raise(_RESTORED_HOLDING, number, step=0)
+        with writing(self._engine) as connection:
+            for statement in restore_note(holds=holds):
+                connection.execute(sa.text(statement))
 
     def adoption(self) -> Adoption | None:
         """Return the adoption of what agents run that is to come after a restore; None where there is none."""

@@ -51,8 +51,11 @@ class DatabaseCopies(Protocol):
     def save(self, path: Path) -> None:
         """Write a copy as of one moment; nobody has to wait. Raises CopyError."""
 
-    def replace_by(self, path: Path, aside: Path) -> None:
-        """Put the copy in its place, whole or not at all; keep what was there in the directory. Raises CopyError."""
+    def replace_by(self, path: Path, aside: Path, note: Sequence[str]) -> None:
+        """Put the copy in its place, whole or not at all; keep what was there in the directory. Raises CopyError.
+
+        The statements of `note` are carried out in it before anybody sees it.
+        """
 
 
 def copies_of(url: str) -> DatabaseCopies:
@@ -142,8 +145,9 @@ class _SqliteCopies(_Copies):
         except sqlite3.Error as error:
             raise CopyError(f"database {self._path} cannot be copied to {path.parent}: {one_line(error)}") from None
 
-    def replace_by(self, path: Path, aside: Path) -> None:
+    def replace_by(self, path: Path, aside: Path, note: Sequence[str]) -> None:
         _check_sqlite(path)
+        _carry_out(note, path)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # What is in its log belongs to it.
         for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
@@ -162,6 +166,15 @@ def _check_sqlite(path: Path) -> None:
         raise CopyError(f"the copy of the database is damaged: {one_line(error)}") from None
     if found != ("ok",):
         raise CopyError(f"the copy of the database is damaged: {found[0]}")
+
+
+def _carry_out(statements: Sequence[str], path: Path) -> None:
+    try:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            for statement in statements:
+                connection.execute(statement)
+    except sqlite3.Error as error:
+        raise CopyError(f"the copy of the database is damaged: {one_line(error)}") from None
 
 
 class _PostgresqlCopies(_Copies):
@@ -186,15 +199,19 @@ class _PostgresqlCopies(_Copies):
         path.touch(mode=0o600)
         self._run("pg_dump", *options, *tables)
 
-    def replace_by(self, path: Path, aside: Path) -> None:
+    def replace_by(self, path: Path, aside: Path, note: Sequence[str]) -> None:
         if self._tables():
             aside.mkdir(mode=0o700, exist_ok=True)
             self.save(aside / "database.sql")
         drops = path.with_name("drops.sql")
         drops.write_text("".join(f'DROP TABLE "{name}" CASCADE;\n' for name in self._tables()), encoding="utf-8")
-        # Both files in one transaction: the former state stays if anything fails.
+        noted = path.with_name("note.sql")
+        # A dump leaves its transaction without a search path.
+        lines = ("SET search_path TO DEFAULT", *note)
+        noted.write_text("".join(f"{line};\n" for line in lines), encoding="utf-8")
+        # All files in one transaction: the former state stays if anything fails.
         options = ("--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null")
-        self._run("psql", *options, f"--file={drops}", f"--file={path}")
+        self._run("psql", *options, *(f"--file={file}" for file in (drops, path, noted)))
 
     def _tables(self) -> Sequence[str]:
         with self._connected() as connection:

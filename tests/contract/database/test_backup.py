@@ -17,9 +17,11 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
+from muster.core.lifecycle.adoption import Adoption
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, MusterError, SettingsError
+from muster.service import backup
 from muster.service.backup import back_up, restore
 from muster.service.secrets.secrets import Secrets
 from muster.settings import Settings
@@ -237,6 +239,25 @@ def test_a_state_in_use_is_not_overwritten_and_with_force_kept_aside(here, tmp_p
         assert "later" in (aside / "database.sql").read_text()
 
 
+@pytest.mark.parametrize("hold", [True, False])
+def test_a_restore_that_is_cut_short_has_what_runs_adopted_all_the_same(
+    here, elsewhere, tmp_path, hold, monkeypatch, open_store
+):
+    """Without adoption, the next pass would remove what was launched after the backup."""
+    back_up(here, tmp_path / "b")
+    there = elsewhere()
+
+    def interrupted(_url: str) -> Store:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backup, "Store", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        restore(there, tmp_path / "b", hold=hold)
+    store = open_store(there.database_url)
+    assert {session.name for session in store.search()} == {"runs", "waits", "held"}
+    assert store.queue.adoption() == Adoption(holds=hold)
+
+
 def test_another_key_of_secrets_is_kept_aside(here, elsewhere, tmp_path):
     back_up(here, tmp_path / "b")
     there = elsewhere()
@@ -366,5 +387,5 @@ def test_a_restore_that_fails_half_way_leaves_postgresql_as_it_was(postgresql_ur
     with (tmp_path / "dump.sql").open("a") as file:
         file.write("SELECT nonsense;\n")
     with pytest.raises(MusterError, match=r"psql failed: .*nonsense"):
-        copy.replace_by(tmp_path / "dump.sql", tmp_path / "aside")
+        copy.replace_by(tmp_path / "dump.sql", tmp_path / "aside", ())
     assert content(postgresql_url) == before
