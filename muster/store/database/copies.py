@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -149,13 +149,20 @@ class _SqliteCopies(_Copies):
         _check_sqlite(path)
         _carry_out(note, path)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # What is in its log belongs to it.
-        for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
-            if (old := self._path.with_name(name)).exists():
-                aside.mkdir(mode=0o700, exist_ok=True)
-                shutil.move(old, aside / name)
-        shutil.move(path, self._path)
-        self._path.chmod(0o600)
+        with ExitStack() as undo:
+            # Beside it first: the database may be on another disk than the copy, and that one full.
+            new = self._path.with_name(f"{self._path.name}.restored")
+            undo.callback(new.unlink, missing_ok=True)
+            shutil.move(path, new)
+            new.chmod(0o600)
+            # What is in its log belongs to it.
+            for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
+                if (old := self._path.with_name(name)).exists():
+                    aside.mkdir(mode=0o700, exist_ok=True)
+                    shutil.move(old, aside / name)
+                    undo.callback(shutil.move, aside / name, old)
+            new.replace(self._path)
+            undo.pop_all()
 
 
 def _check_sqlite(path: Path) -> None:

@@ -1,6 +1,8 @@
 """Backup and restore on both databases: whole while others write, and never over a state that is in use."""
 
+import errno
 import gzip
+import itertools
 import os
 import secrets
 import shutil
@@ -20,7 +22,7 @@ import sqlalchemy as sa
 from muster.core.lifecycle.adoption import Adoption
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope, Token
-from muster.core.values.errors import BadInputError, MusterError, SettingsError
+from muster.core.values.errors import BadInputError, MusterError, SettingsError, UnwritableError
 from muster.service import backup
 from muster.service.backup import back_up, restore
 from muster.service.secrets.secrets import Secrets
@@ -237,6 +239,31 @@ def test_a_state_in_use_is_not_overwritten_and_with_force_kept_aside(here, tmp_p
         assert "later" in {s.name for s in open_store(f"sqlite:///{aside / 'muster.db'}").search()}
     else:
         assert "later" in (aside / "database.sql").read_text()
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3])
+def test_a_restore_that_a_full_disk_stops_leaves_sqlite_as_it_was(empty_database, tmp_path, monkeypatch, fails_at):
+    """The database may be on another disk than the state directory, and files are copied between the two then."""
+    shutil.copy(empty_database, tmp_path / "muster.db")
+    here = settings_of(f"sqlite:///{tmp_path / 'muster.db'}", tmp_path / "here")
+    store = Store(here.database_url)
+    store.add([make_session(1)])
+    back_up(here, tmp_path / "b")
+    store.add([make_session(7, name="later")])
+    moves = itertools.count(1)
+    move = shutil.move
+
+    def moved(source: Path, target: Path) -> None:
+        if next(moves) == fails_at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        move(source, target)
+
+    monkeypatch.setattr(shutil, "move", moved)
+    with pytest.raises(UnwritableError, match="No space left"):
+        restore(here, tmp_path / "b", force=True)
+    store.close()
+    assert {session.name for session in Store(here.database_url).search()} == {make_session(1).name, "later"}
+    assert not (tmp_path / "muster.db.restored").exists()
 
 
 @pytest.mark.parametrize("hold", [True, False])
