@@ -83,10 +83,11 @@ def back_up(settings: Settings, file: Path, *, force: bool = False) -> Backup:
         migration=copies.revision(),
         taken_at=taken_at,
     )
-    keys = [name for name in _KEYS if (settings.state_dir / name).is_file()]
     with writing_to(file), tempfile.TemporaryDirectory(prefix=".muster-backup-", dir=file.parent) as directory:
         work = Path(directory)
         copies.save(work / _DATABASE)
+        # After the copy, in which the first secret may be: its key was there before it.
+        keys = [name for name in _KEYS if (settings.state_dir / name).is_file()]
         (work / _CONTENTS).write_text(contents.model_dump_json(indent=2), encoding="utf-8")
         archive = work / "archive"
         archive.touch(mode=0o600)

@@ -207,6 +207,27 @@ def test_a_backup_is_of_one_moment_while_others_write(here, elsewhere, tmp_path)
     store.close()
 
 
+def test_a_backup_has_the_key_of_a_secret_that_was_set_meanwhile(empty_database, tmp_path, monkeypatch):
+    shutil.copy(empty_database, tmp_path / "muster.db")
+    here = settings_of(f"sqlite:///{tmp_path / 'muster.db'}", tmp_path / "here")
+    store = Store(here.database_url)
+
+    def copies_when_the_first_secret_is_there(url: str) -> copies.DatabaseCopies:
+        found = copies.copies_of(url)
+        save = found.save
+
+        def saved(path: Path) -> None:
+            Secrets(store.secrets, here.seal_key).set("ada", "key", "s3cret", NOW)
+            save(path)
+
+        monkeypatch.setattr(found, "save", saved)
+        return found
+
+    monkeypatch.setattr(backup, "copies_of", copies_when_the_first_secret_is_there)
+    assert back_up(here, tmp_path / "b").keys == ["secrets.key"]
+    store.close()
+
+
 def test_a_backup_includes_the_write_ahead_log(empty_database, tmp_path):
     """A plain copy of the file loses it: the reason for `muster backup`."""
     settings = settings_of(f"sqlite:///{tmp_path / 'here' / 'muster.db'}", tmp_path / "here")
