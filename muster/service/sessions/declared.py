@@ -20,7 +20,7 @@ from muster.store.store import Store
 # Fields that the control node adds, and that therefore are no difference between two specs.
 _ADDED = {"ssh_keys"}
 # Fields that the site's settings fill in: settings may have changed since, which changes nothing declared.
-_COMPLETED_BY_SITE = ("disk", "time_limit")
+_COMPLETED_BY_SITE = ("disk", "image", "time_limit")
 _OPERATOR = "root"
 
 
@@ -73,7 +73,7 @@ class DeclaredSession:
         after = resolved.model_dump(mode="json", exclude=_ADDED)
         if existing:
             before = existing[0].spec.model_dump(mode="json", exclude=_ADDED)
-            by_site = {key for key in _COMPLETED_BY_SITE if spec.get(key) is None and after[key] is not None}
+            by_site = {key for key in _COMPLETED_BY_SITE if spec.get(key) in {None, ""} and after[key] is not None}
             differing = sorted(key for key in after if before[key] != after[key] and key not in by_site)
             changes = "; ".join(f"{key} is {before[key]}, declared is {after[key]}" for key in differing)
             if existing[0].owner != owner:

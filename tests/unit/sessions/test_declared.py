@@ -85,8 +85,12 @@ def test_another_begin_is_a_difference_and_named(present):
 
 def test_changed_defaults_of_the_site_make_no_difference(present, store, settings):
     made = present("train")
-    limited = settings.model_copy(update={"disk_limit": 10 << 30, "idle": Idle(max_lifetime=3600)})
-    assert DeclaredSession(store, limited).present("train", {}, "ada", check=False).sessions == made.sessions
+    changed = {"disk_limit": 10 << 30, "idle": Idle(max_lifetime=3600), "default_image": "debian:13"}
+    limited = settings.model_copy(update=changed)
+    for spec in ({}, {"image": ""}):
+        assert DeclaredSession(store, limited).present("train", spec, "ada", check=False).sessions == made.sessions
+    with pytest.raises(BadInputError, match=r"differs: image is \S+, declared is debian:13"):
+        DeclaredSession(store, limited).present("train", {"image": "debian:13"}, "ada", check=False)
     with pytest.raises(BadInputError, match=r"differs: disk is None, declared is 1048576;"):
         DeclaredSession(store, limited).present("train", {"disk": "1M"}, "ada", check=False)
 
