@@ -14,6 +14,7 @@ from muster.core.model.plan import Placement, Preemption
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import Kernel, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.model.wait import Wait
 from muster.core.scheduling.committed import running
 from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.scheduling.placement import gang_of, typical_requests
@@ -128,6 +129,8 @@ class _Run:
         self._waiting: dict[str, Session] = {}
         self._running: dict[str, Session] = {}
         self._over: dict[str, Session] = {}
+        # Those that wait in vain, as far as others depend on them.
+        self._vain: dict[str, Session] = {}
         self._arrived = self._preemptions = self._decisions = 0
         self._changed = False
         self._began_at = self._now = jobs[0].session.submitted_at if jobs else 0.0
@@ -192,23 +195,40 @@ class _Run:
                 self._start(placement)
             for preemption in plan.preemptions:
                 self._preempt(preemption)
+            cancelled = False
             for session_id, reason in plan.waits.reasons.items():
+                if session_id in self._vain:
+                    continue
                 if reason.code in HOPELESS:
-                    self._lives[session_id] = replace(
-                        self._lives[session_id], fate=Fate.NEVER, ended_at=None, reason=reason.message
-                    )
-                    self._over_with(session_id, self._waiting.pop(session_id), Result.FAILURE)
+                    cancelled |= self._give_up(session_id, reason)
                 elif reason.passes:
                     waiting = self._waiting[session_id]
                     self._waiting[session_id] = replace(waiting, wait=reason)
-            if not plan.preemptions:
+            if not plan.preemptions and not cancelled:
                 return
+
+    def _give_up(self, session_id: str, reason: Wait) -> bool:
+        """Give up a session that can never start; return whether others may start for that.
+
+        It is cancelled if it depends on one that failed. Any other stays in the queue, and what depends on it waits.
+        """
+        self._lives[session_id] = replace(
+            self._lives[session_id], fate=Fate.NEVER, ended_at=None, reason=reason.message
+        )
+        session = self._waiting.pop(session_id)
+        if session_id not in self._wanted:
+            return False
+        if not reason.waits_for:
+            self._vain[session_id] = session
+            return False
+        self._over_with(session_id, session, Result.FAILURE)
+        return True
 
     def _snapshot(self) -> Snapshot:
         return Snapshot.of_parts(
             self._cluster.agents,
             tuple(self._running.values()),
-            tuple(self._waiting.values()),
+            (*self._waiting.values(), *self._vain.values()),
             now=self._now,
             policy=self._cluster.policy,
             ended=self._over,

@@ -167,6 +167,24 @@ def test_a_session_comes_after_the_one_that_it_depends_on():
     assert [life.fate for life in result.lives] == [Fate.ENDED, Fate.ENDED, Fate.TIMED_OUT, Fate.NEVER]
 
 
+@pytest.mark.parametrize("later", [[], [job(9, at=600)]])
+def test_what_depends_on_a_session_that_waits_in_vain_waits_too(later):
+    """As in the queue, whatever else comes."""
+    giant = job(1, cpu=64)
+    after = [job(number, **{name: (giant.session.id,)}) for number, name in ((2, "after_any"), (3, "after_ok"))]
+    result = simulate([giant, *after, *later], Cluster((make_agent(cpus=8),)))
+    assert [life.fate for life in result.lives[:3]] == [Fate.NEVER, Fate.WAITING, Fate.WAITING]
+
+
+def test_what_comes_after_a_cancelled_session_starts_at_once():
+    failed = job(1, duration_s=100, time_limit="10s")
+    cancelled = job(2, after_ok=(failed.session.id,))
+    after = job(3, after_any=(cancelled.session.id,))
+    result = simulate([failed, cancelled, after], Cluster((make_agent(cpus=8),)))
+    assert [life.fate for life in result.lives] == [Fate.TIMED_OUT, Fate.NEVER, Fate.ENDED]
+    assert result.lives[2].started_at == 10
+
+
 def test_a_session_begins_no_sooner_than_it_says():
     (life,) = simulate([job(1, begin=500.0)], Cluster((make_agent(),))).lives
     assert life.started_at == 500
