@@ -182,9 +182,9 @@ def drain_(
     reason = (reason or "").strip() or f"drained by {current_user()}"
     with opened_service() as service:
         changed = service.agents.drain(names, reason)
-        if end_sessions:
-            on_them = {s.id for use in service.agents.named(names) for s in use.sessions}
-            note_sessions(service.commands.end_for_drain(sorted(on_them), current_user()))
+        on_them = {s.id for use in service.agents.named(names) for s in use.sessions} if end_sessions else ()
+        # Also without sessions: the wait may be long, and end with the terminal.
+        note_sessions(service.commands.end_for_drain(sorted(on_them), current_user()))
         warn_if_unworked(service)
         if wait:
             _wait_until_empty(service, names, timeout, quiet=as_json)

@@ -12,6 +12,7 @@ from muster.service.audit import AuditLog
 from muster.settings import load_settings
 from tests.command_line import muster, submitted
 from tests.strategies.agents import make_agent
+from tests.strategies.sessions import make_session, placed_on
 
 
 @pytest.fixture
@@ -90,6 +91,14 @@ def test_a_command_that_waits_is_recorded_when_it_acts(records):
     assert waited.code == 1
     (record,) = records()
     assert (record["status"], len(record["sessions"])) == (0, 1)
+
+
+def test_a_drain_that_waits_is_recorded_when_the_agent_is_drained(records, store):
+    store.save_agents([make_agent("a1")])
+    store.add([placed_on(make_session(1), "a1")])
+    assert muster("agent", "drain", "a1", "--wait", "--timeout", "0").code == 1
+    (record,) = records()
+    assert (record["path"], record["status"], record["sessions"]) == ("muster agent drain", 0, [])
 
 
 def test_a_log_that_cannot_be_written_stops_nobody_and_is_said(state_dir):
