@@ -12,16 +12,23 @@ from muster.core.model.session import FINAL, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.limits import pending_refusal
 from muster.core.simulation.simulation import Cluster, Job, Progress, Simulated, simulate
-from muster.core.values.errors import BadInputError, NameTakenError, NotPossibleInStateError, SettingsError
+from muster.core.values.errors import (
+    BadInputError,
+    NameTakenError,
+    NotPossibleInStateError,
+    SettingsError,
+    SpecError,
+)
 from muster.core.whatif.counterfactual import StartForecast, what_would_help, would_start
 from muster.core.whatif.drain_plan import DrainPlan, drain_plan
-from muster.core.whatif.hypothesis import Suggestion
+from muster.core.whatif.hypothesis import SpecChange, Suggestion
 from muster.service.agents.agents import named_agents
 from muster.service.questions.imagined_cluster import imagined_agents
 from muster.service.questions.traces import Format
 from muster.service.questions.workload import Workload, history, workload
 from muster.service.scheduler.plugins import load_order, load_placement, scheduling_policy
 from muster.service.scheduler.site_policy import SiteScheduling
+from muster.service.sessions.idle_bounds import with_site_bounds
 from muster.settings import Settings
 from muster.store.store import Store
 
@@ -34,6 +41,7 @@ class WhatIf:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
+        self._settings = settings
         self._site = SiteScheduling(settings, store)
 
     def snapshot(self) -> Snapshot:
@@ -56,13 +64,32 @@ class WhatIf:
             raise BadInputError(refusal)
         needed = self._store.get(sorted({key for session in new for key in session.spec.dependencies}))
         ended = {key: session for key, session in needed.items() if session.state in FINAL}
-        return would_start(replace(snapshot, ended={**snapshot.ended, **ended}), new)
+        found = would_start(replace(snapshot, ended={**snapshot.ended, **ended}), new)
+        return tuple(replace(one, suggestions=self._allowed(one.session, one.suggestions)) for one in found)
 
     def what_would_help(self, session: Session) -> tuple[Suggestion, ...]:
         """Raises NotPossibleInStateError for a session that does not wait."""
         if session.state is not SessionState.PENDING:
             raise NotPossibleInStateError(f"session {session.name} is {session.state}, no longer pending")
-        return what_would_help(self.snapshot(), session)
+        return self._allowed(session, what_would_help(self.snapshot(), session))
+
+    def _allowed(self, session: Session, suggestions: Iterable[Suggestion]) -> tuple[Suggestion, ...]:
+        """Return those of the suggestions that the site lets the session's owner submit."""
+        return tuple(one for one in suggestions if self._may_submit(session, one))
+
+    def _may_submit(self, session: Session, suggestion: Suggestion) -> bool:
+        changes = [change.fields for change in suggestion.changes if isinstance(change, SpecChange)]
+        fields = {name: value for changed in changes for name, value in changed.items()}
+        if fields.get("priority", 0) > self._settings.most_priority_of(session.owner):
+            return False
+        if "resource_group" not in fields:
+            return True
+        try:
+            with_site_bounds(session.spec.model_copy(update=fields), self._settings)
+        except SpecError:
+            # Sessions of that group may not live as long.
+            return False
+        return True
 
     def planned_drain(self, names: Collection[str]) -> DrainPlan:
         """Return what draining these agents would do. Raises NotFoundError."""

@@ -4,7 +4,7 @@ import pytest
 
 from muster.core.model.wait import Wait, WaitCode
 from muster.store.store import Store
-from tests.command_line import muster, nothing_queued, submitted
+from tests.command_line import muster, nothing_queued, submitted, write_settings
 from tests.strategies.agents import make_agent
 
 
@@ -151,3 +151,20 @@ def test_why_names_the_place_in_the_queue_and_those_ahead(store: Store):
     assert "  waits for: prep (PENDING)" in lines
     view = muster("why", "train", "--json").json
     assert (view["wait"]["code"], view["wait"]["position"]) == ("dependency", 2)
+
+
+@pytest.mark.usefixtures("agents")
+def test_no_change_is_suggested_that_the_site_refuses(tmp_path):
+    submitted("--name", "head", "--cpu", "16", "--gpu", "4", "--priority", "60")
+    submitted("--name", "next", "--cpu", "16", "--priority", "60")
+    long = ("--name", "train", "--cpu", "16", "--time-limit", "3d")
+    raised = "    priority 61 instead of 50: --priority 61"
+    moved = "    resource group big instead of default: --resource-group big"
+    assert {raised, moved} <= set(muster("submit", "--dry-run", *long).out.splitlines())
+    write_settings(tmp_path, {"max_priority": {"*": 60}, "idle": {"resource_groups": {"big": {"max_lifetime": "1d"}}}})
+    said = muster("submit", "--dry-run", *long).out.splitlines()
+    assert {raised, moved}.isdisjoint(said)
+    submitted(*long)
+    assert {raised, moved}.isdisjoint(muster("why", "train", "--what-if").out.splitlines())
+    for flags in (("--priority", "61"), ("--resource-group", "big")):
+        assert muster("submit", *long[2:], *flags).code == 2
