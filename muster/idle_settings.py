@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from muster.core.lifecycle.idle import IdleRules
-from muster.core.spec.values import Seconds
+from muster.core.spec.values import Seconds, SecondsOrZero
 from muster.settings_section import Section
 
 
@@ -11,7 +11,7 @@ class GroupIdle(Section):
     """The idle settings of one resource group. A missing key is as in `idle`."""
 
     timeout: Seconds | None = Field(default=None, description="sessions end after this time without use; none: never")
-    grace: Seconds | None = Field(default=None, description="time after a session's start that does not count")
+    grace: SecondsOrZero | None = Field(default=None, description="time after a session's start that does not count")
     warn_before: Seconds | None = Field(default=None, description="how long before the end its users are warned")
     cpu_percent: float | None = Field(default=None, ge=0, le=100, description="of its cores; less is idle")
     network_bytes_per_s: float | None = Field(default=None, ge=0, description="received and sent; less is idle")
@@ -25,7 +25,7 @@ class GroupIdle(Section):
 class Idle(GroupIdle):
     """The idle settings of every resource group."""
 
-    grace: Seconds = 900
+    grace: SecondsOrZero = 900
     warn_before: Seconds = 600
     cpu_percent: float = Field(default=5.0, ge=0, le=100)
     network_bytes_per_s: float = Field(default=200.0, ge=0)

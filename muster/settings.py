@@ -19,7 +19,7 @@ from muster.core.notify.callback_hosts import CallbackHosts
 from muster.core.spec.apps import checked_health, checked_name, checked_url
 from muster.core.spec.errors import checked
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.spec.values import Bytes, Seconds, invalid
+from muster.core.spec.values import Bytes, Seconds, SecondsOrZero, invalid
 from muster.core.values.errors import FieldError, SettingsError
 from muster.core.values.units import exact_duration
 from muster.idle_settings import Idle
@@ -192,9 +192,9 @@ class Settings(BaseModel):
     shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
         default={}, description="by owner, how much they are entitled to; 1 for owners who are not named"
     )
-    extend_most: Seconds = Field(
+    extend_most: SecondsOrZero = Field(
         default=86400,
-        description="how much time users may add to a session's limit in all; administrators any",
+        description="how much time users may add to a session's limit in all, 0 for none; administrators any",
     )
     signal_most: Seconds = Field(
         default=600,

@@ -14,7 +14,7 @@ from muster.core.simulation.simulation import Job, Life, Progress, Simulated
 from muster.core.simulation.summary import Summary, Window, summarize
 from muster.core.simulation.usage_of_cluster import SLOTS_IN_USE
 from muster.core.values.errors import BadInputError
-from muster.core.values.units import format_duration, parse_duration
+from muster.core.values.units import format_duration, parse_span
 from muster.service.questions.traces import TRACES, format_of
 from muster.service.questions.what_if import HISTORY, LIVE, Trial, WhatIf, agents_of, jobs_of, policies, site_policy
 from muster.settings import load_settings
@@ -151,10 +151,8 @@ class _Shown:
 
 
 def _seconds(flag: str, text: str) -> float:
-    if text.strip() in {"0", "0s"}:
-        return 0.0
     try:
-        return float(parse_duration(text))
+        return float(parse_span(text))
     except ValueError as error:
         raise BadInputError(f"{flag}: {error}; write 30m, 2h, 7d or 90s") from None
 

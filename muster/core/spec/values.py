@@ -15,6 +15,7 @@ from muster.core.values.units import (
     exact_duration,
     exact_milli,
     exact_moment,
+    is_zero_span,
     parse_bytes,
     parse_duration,
     parse_milli,
@@ -58,6 +59,11 @@ def _seconds(value: object, info: ValidationInfo) -> int:
     if info.context is not None and seconds > MAX_SECONDS:
         raise invalid(f"{value!r} is more than ten years", "write 3650d at the most, or leave it out")
     return seconds
+
+
+def _seconds_or_zero(value: object, info: ValidationInfo) -> int:
+    """Return the seconds of a span that may be zero."""
+    return 0 if is_zero_span(value) else _seconds(value, info)
 
 
 def _moment(value: object, info: ValidationInfo) -> float | None:
@@ -178,6 +184,13 @@ Seconds = Annotated[
     BeforeValidator(_seconds),
     PlainSerializer(lambda seconds: f"{seconds}s"),
     WithJsonSchema({**_AMOUNT, "examples": ["30m", "2h", "1-12:00:00"]}),
+    WrittenAs(exact_duration),
+]
+SecondsOrZero = Annotated[
+    int,
+    BeforeValidator(_seconds_or_zero),
+    PlainSerializer(lambda seconds: f"{seconds}s"),
+    WithJsonSchema({**_AMOUNT, "examples": ["0", "30m", "2h"]}),
     WrittenAs(exact_duration),
 ]
 Moment = Annotated[

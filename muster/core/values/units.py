@@ -15,6 +15,7 @@ _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LARGEST_FIRST = ("T", "G", "M", "K")
 _SPELLED = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_ZERO_SPANS = frozenset({"0", *(f"0{unit}" for unit in _UNITS)})
 _WITH_UNITS = re.compile(r"(?:\d{1,9}[smhd]){1,4}")
 _SPAN = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,9}(?::\d{1,9}){0,2})")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
@@ -118,6 +119,16 @@ def parse_duration(value: object) -> int:
     if seconds == 0:
         raise ValueError("a span of time must be longer than zero")
     return seconds
+
+
+def parse_span(value: object) -> int:
+    """Return the span in seconds as `parse_duration`, or 0 for one such as `0` or `0m`. Raises ValueError."""
+    return 0 if is_zero_span(value) else parse_duration(value)
+
+
+def is_zero_span(value: object) -> bool:
+    """Return whether that is how people write no time: `0`, `0m`."""
+    return str(value).strip().lower() in _ZERO_SPANS
 
 
 def format_duration(seconds: float) -> str:

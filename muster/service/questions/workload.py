@@ -16,7 +16,7 @@ from muster.core.spec.session_spec import NAME_PATTERN, SessionSpec
 from muster.core.spec.values import invalid
 from muster.core.values.array import array_indexes
 from muster.core.values.errors import BadInputError, FieldError, SpecError
-from muster.core.values.units import parse_duration
+from muster.core.values.units import parse_span
 from muster.service.questions.imagined_cluster import read_list
 from muster.service.questions.traces import Format, Seconds, entries
 
@@ -30,11 +30,8 @@ def _span(value: object) -> float:
     """Return the seconds of a span of time, which may be zero."""
     if isinstance(value, Seconds):
         return value
-    text = str(value).strip().lower()
-    if text in {"0", "0s", "0m", "0h", "0d"}:
-        return 0.0
     try:
-        return float(parse_duration(text))
+        return float(parse_span(value))
     except ValueError as error:
         raise invalid(str(error), "write 0s, 90s, 30m, 2h, 1d; a bare number is minutes") from None
 

@@ -7,7 +7,7 @@ import pytest
 
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import SessionState
-from muster.core.values.errors import NotPossibleInStateError
+from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
@@ -86,3 +86,14 @@ def test_a_session_that_runs_for_ever_may_be_restarted(store, commands):
     store.add([replace(placed_on(make_session(2, name="ever"), "a1"), state=SessionState.RUNNING, started_at=BEGAN_AT)])
     reserved(store, HOUR / 4)
     commands.restart(["ever"], "ada", is_bound=True)
+
+
+@pytest.mark.parametrize("none", [0, "0", "0m"])
+def test_a_site_lets_users_extend_none(store, tmp_path, none):
+    settings = Settings.model_validate({"state_dir": tmp_path, "extend_most": none, "idle": {"grace": none}})
+    assert (settings.extend_most, settings.idle.grace) == (0, 0)
+    commands = SessionCommands(SessionScope(store, settings), lambda: NOW)
+    with pytest.raises(BadInputError, match="users may extend none; ask an administrator"):
+        extend(commands, 60)
+    extend(commands, 60, is_bound=False)
+    assert store.find("train").extended_s == 60
