@@ -18,6 +18,7 @@ from muster.cli.sessions.rows import name_of
 from muster.cli.sessions.slurm_scripts import drop_lost_logs, from_sbatch_lines, refuse_wrong_lines
 from muster.cli.sessions.spec_files import session_file, variables_of, with_texts
 from muster.core.model.session import FINAL, Result, SessionState
+from muster.core.spec.sbatch import session_name
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, NameTakenError
 from muster.service.backend import Backend
@@ -306,7 +307,9 @@ def _from_script(ctx: click.Context, path: Path | None) -> dict[str, Any]:
             f"{path}: {_MARK} {foreign} is no flag of the session spec; write it behind `muster submit` itself"
         )
     sbatch = ctx.meta[_SBATCH] = from_sbatch_lines(path, text)
-    return {"name": path.stem, **_merged({} if sbatch is None else sbatch.fields, given), "script": text}
+    # Slurm takes scripts of any name.
+    own = {"name": path.stem} if sbatch is None else {"name": session_name(path.stem) or "job", **sbatch.fields}
+    return {**_merged(own, given), "script": text}
 
 
 def _foreign(script: click.Context) -> str | None:

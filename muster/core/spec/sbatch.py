@@ -61,6 +61,11 @@ def translation(script: str, environment: Mapping[str, str]) -> Translation:
     return Translation(fields, tuple(draft.without_effect), tuple(draft.errors), frozenset(draft.in_doubt))
 
 
+def session_name(text: str) -> str:
+    """Return the session name for a job's name, or for that of its script; empty where it has no letter or digit."""
+    return _NOT_IN_A_NAME.sub("-", text).strip("-_.")[:_MOST_OF_A_NAME]
+
+
 def logs_outside_folders(values: Mapping[str, Any]) -> dict[str, str]:
     """Return by field the log files of a spec that no data folder holds; none of a spec that is not valid."""
     about_logs = ("output", "error", "workdir", "mounts", "dot_folders")
@@ -156,7 +161,7 @@ class _Draft:
 
 
 def _job_name(draft: _Draft, option: SbatchOption) -> None:
-    name = _NOT_IN_A_NAME.sub("-", option.value or "").strip("-_.")[:_MOST_OF_A_NAME]
+    name = session_name(option.value or "")
     if not name:
         draft.refuse(option, f"{option.value!r} holds no letter or digit", "write a name such as train")
         return

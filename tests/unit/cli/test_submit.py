@@ -497,3 +497,15 @@ def test_a_script_for_slurm_can_be_submitted_again_while_it_runs(script):
     assert again.startswith("train-")
     assert len(again) == len("train-0000")
     assert muster("submit", path, "--name", "train").code == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("my model.sh", "my-model"), ("f(x)=y", "f-x-y"), ("a" * 60, "a" * 50), ("…", "job")]
+)
+def test_a_script_for_slurm_may_be_called_anything_and_be_submitted_again(tmp_path, file, name):
+    path = tmp_path / file
+    path.write_text("#!/bin/sh\n#SBATCH -c 1\ntrue\n", encoding="utf-8")
+    assert submitted(str(path))["name"] == name
+    again = submitted(str(path))["name"]
+    assert again.startswith(f"{name}-")
+    assert len(again) == len(name) + 5
