@@ -111,8 +111,8 @@ def refused(client, *arguments, **options):
 
 
 def noted(service):
-    lines = (service.settings.state_dir / "audit.log").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
+    logs = service.settings.state_dir.glob("audit*.log")
+    found = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
     return [(line["user"], line["status"], line["sessions"]) for line in found if line["method"] == "WEBSOCKET"]
 
 
