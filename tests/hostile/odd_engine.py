@@ -81,6 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             server.requests.append((self.path, self.headers))
         self.close_connection = True
+        # What is not read when the connection is closed takes the answer with it.
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
         if (said := next((found for end, found in server.spoken.items() if self.path.endswith(end)), None)) is not None:
             self.wfile.write(_UPGRADED + said)
             return
@@ -92,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if any(self.path.endswith(end) for end in server.silent):
             # As of a program that runs, and to which nobody says anything.
-            self.rfile.read(int(self.headers.get("Content-Length", "0")) + 1)
+            self.rfile.read(1)
             server.left.set()
         elif self.command != "HEAD":
             frame = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
