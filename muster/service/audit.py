@@ -1,6 +1,6 @@
 """The audit log in the state directory: a line of JSON for each action of a user, by every interface.
 
-Refused requests of strangers have files of their own: whoever sends many can push nothing else out.
+Refused requests of strangers go to files of their own, so that many of them rotate no other record away.
 """
 
 import fcntl

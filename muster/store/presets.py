@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from muster.core.values.errors import BadInputError, NotFoundError
 from muster.store.database.connection import reading, upsert, writing
-from muster.store.database.counters import increment_counter
+from muster.store.database.counters import counted_alone
 from muster.store.database.tables import presets
 
 # A counter that each one that is saved raises.
@@ -48,9 +48,7 @@ class PresetRows:
             "changed_at": preset.changed_at,
         }
         with writing(self._engine) as connection:
-            # Others wait until this one is counted.
-            increment_counter(connection, _NUMBER)
-            if (connection.execute(others).scalar() or 0) >= most:
+            if counted_alone(connection, _NUMBER, others) >= most:
                 raise BadInputError(f"preset: you have {most} presets; remove one of them first")
             upsert(connection, presets, [row])
 

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from muster.core.values.errors import BadInputError, NotFoundError
 from muster.store.database.connection import reading, upsert, writing
-from muster.store.database.counters import increment_counter
+from muster.store.database.counters import counted_alone
 from muster.store.database.tables import secrets
 
 # A counter that each one that is set raises.
@@ -46,11 +46,10 @@ class SecretRows:
         others = sa.select(sa.func.count()).select_from(secrets).where(is_other)
         other_key = sa.select(secrets.c.name).where(secrets.c.key_id != secret.key_id).limit(1)
         with writing(self._engine) as connection:
-            # Others wait until this one is counted, and its key known.
-            increment_counter(connection, _NUMBER)
+            count = counted_alone(connection, _NUMBER, others)
             if connection.execute(other_key).first() is not None:
                 return False
-            if (connection.execute(others).scalar() or 0) >= most:
+            if count >= most:
                 raise BadInputError(f"NAME: you have {most} secrets; remove one of them first")
             upsert(connection, secrets, [row])
         return True

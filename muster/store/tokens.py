@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError
 from muster.store.database.connection import reading, writing
-from muster.store.database.counters import increment_counter
+from muster.store.database.counters import counted_alone
 from muster.store.database.tables import tokens
 
 _NOTED_EVERY_S = 60.0
@@ -30,11 +30,8 @@ class Tokens:
         row = {name: getattr(token, name) for name in Token.__dataclass_fields__}
         theirs = sa.select(sa.func.count()).select_from(tokens).where(tokens.c.user == token.user)
         with writing(self._engine) as connection:
-            if most is not None:
-                # Others wait until this one is counted.
-                increment_counter(connection, _NUMBER)
-                if (connection.execute(theirs).scalar() or 0) >= most:
-                    raise BadInputError(f"NAME: you have {most} tokens; revoke one of them first")
+            if most is not None and counted_alone(connection, _NUMBER, theirs) >= most:
+                raise BadInputError(f"NAME: you have {most} tokens; revoke one of them first")
             try:
                 connection.execute(
                     sa.insert(tokens).values(

@@ -62,7 +62,7 @@ class Choosing:
         same = [version for version in self._all if familiar(version.reference) == familiar(reference)]
         if any(map(self._may_use, same)):
             return
-        # An id names one image, whoever else has it; a name may have become that of one that is kept from the user.
+        # An id always names the same image. A name may be that of another by now, which the user may not have.
         is_kept = not self._may_be_foreign(reference) if parse_image_name(reference) else bool(same)
         if is_kept:
             remedy = "submit the session with another, or ask an administrator"

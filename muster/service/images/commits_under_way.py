@@ -67,7 +67,7 @@ class CommitsUnderWay:
         return begun
 
     def close(self) -> None:
-        """Give up those that have not begun: the process ends, and whoever ends it does not wait for them all."""
+        """Give up the commits that have not begun: the process ends soon, and there is no time for them."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def find(self, reference: str) -> CommitState | None:

@@ -181,6 +181,7 @@ def _run(path: Path, message: str) -> None:
                 try:
                     hook.communicate(message.encode(), _HOOK_TIMEOUT_S)
                 except BaseException:
+                    # Also of an interrupt, which is no Exception: nothing of the hook stays behind. Raised again.
                     with suppress(ProcessLookupError):
                         os.killpg(hook.pid, signal.SIGKILL)
                     raise

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -19,6 +20,12 @@ def increment_counter(connection: sa.Connection, name: str, at_least: int = 1, *
     values = {"name": name, "value": at_least, "step": step, "at_least": at_least}
     connection.execute(_increment(connection.dialect.name), values)
     return value_of(connection, name)
+
+
+def counted_alone(connection: sa.Connection, name: str, query: sa.Select[Any]) -> int:
+    """Return what a query counts. Others who count by this counter wait until this transaction is over."""
+    increment_counter(connection, name)
+    return connection.execute(query).scalar() or 0
 
 
 def increment_counters(connection: sa.Connection, amounts: Mapping[str, int]) -> None:

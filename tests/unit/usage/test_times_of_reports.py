@@ -23,5 +23,5 @@ def test_a_time_ago_that_no_calendar_holds_means_since_the_first_moment():
     assert point_or_ago("7d", now, "--since") == now - 7 * 86400
     for long_ago in ("999999999d", "99999d", "10000d"):
         first = point_or_ago(long_ago, now, "--since")
-        # A server is told the point in time.
+        # The client sends the point in time to a server.
         assert point_or_ago(str(timestamp(first)), now, "since") == first == FIRST_MOMENT
