@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from muster.core.lifecycle.end_signals import limit_at
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
@@ -45,7 +46,7 @@ def check_reservations(
 
     `how` says what brings it there, as in `TIME: with 2h more`. Raises NotPossibleInStateError.
     """
-    end = _end_of(session, now)
+    end = limit_at(session) or now
     for reservation in reservations:
         is_met = max(end, now) < reservation.ends_at and ends_at > reservation.begins_at
         covered = any(reservation.covers(agent, session.spec.resource_group) for agent in session.agents)
@@ -58,14 +59,9 @@ def check_reservations(
 
 def end_with_more(session: Session, seconds: int, now: float) -> float:
     """Return when it ends at the latest with so many seconds more. It has a time limit."""
-    return _end_of(session, now) + seconds
+    return (limit_at(session) or now) + seconds
 
 
 def end_after_restart(session: Session, now: float) -> float | None:
     """Return when it ends at the latest where it is restarted now; None where it has no time limit."""
     return None if session.time_limit is None else now + session.time_limit
-
-
-def _end_of(session: Session, now: float) -> float:
-    began = now if session.started_at is None else session.started_at
-    return began + (session.time_limit or 0)
