@@ -42,18 +42,21 @@ class RareSearches:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._at = clock()
+        self._at: float | None = None
 
     def make_if_due(self) -> None:
-        """Search all if an hour has passed since the last time, or if this is the first one."""
+        """Search all if an hour has passed since the last time; the first time leave out all that there is."""
         now = self._clock()
-        if now < self._at:
-            return
-        if _keep_what_was_searched not in gc.callbacks:
+        if self._at is None:
             gc.callbacks.append(_keep_what_was_searched)
-        gc.unfreeze()
-        # What is in use is kept by the callback.
-        gc.collect()
+            # Hardly any of what a process has just loaded is garbage, and that goes with the next search.
+            gc.freeze()
+        elif now < self._at:
+            return
+        else:
+            gc.unfreeze()
+            # What is in use is kept by the callback.
+            gc.collect()
         self._at = now + _SEARCH_ALL_S
 
 
