@@ -25,10 +25,14 @@ def needs_signal(session: Session) -> bool:
 
 
 def is_late(session: Session, now: float) -> bool:
-    """Return whether the last signal was decided on so long ago that its command should have got it by now."""
+    """Return whether the session's command should have got the last signal by now.
+
+    It was decided on some time ago, or the session is about to leave by an earlier one.
+    """
     if not needs_signal(session) or session.signalled_at is None:
         return False
-    return now - session.signalled_at >= min(_LATE_AFTER_S, session.spec.signal_s)
+    leaves = session.leaves_at is not None and now >= session.leaves_at
+    return leaves or now - session.signalled_at >= min(_LATE_AFTER_S, session.spec.signal_s)
 
 
 def with_time_from(session: Session, at: float) -> Session:

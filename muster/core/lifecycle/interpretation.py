@@ -94,7 +94,7 @@ def _interpret_answers(
         return Interpretation(ledger)
     reports = {answer.agent_id: answer.report for answer in answers if answer.report is not None}
     # Those that these answers say have come were still on their way.
-    awaited = with_late_signals(snapshot, ledger)
+    awaited = with_late_signals(snapshot, ledger, reports.keys())
     known = {agent.id: agent for agent in snapshot.agents}
     reporting = tuple(
         reported_again(known.get(answer.agent_id), answer.agent_id, answer.report, answer.inventory, snapshot.now)

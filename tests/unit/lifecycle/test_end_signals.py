@@ -339,12 +339,12 @@ def test_an_end_waits_for_no_other_sessions_signal():
     assert [(event.session_id, event.to_state) for event in events] == [(sent.id, S.TERMINATING)]
 
 
-def answered(session: Session, now: float) -> Session:
-    """Return the session after the visit to its agent in which its command was sent the signal."""
+def answered(session: Session, now: float, *, signals: int = 1, before: Agent | None = None) -> Session:
+    """Return the session after a visit to its agent, by which its command has been sent so many signals."""
     ledger = Ledger(visits=OpenVisits().opened({"a1"}, NOW + 481))
-    report = agent_of(session, signals=1).report
+    report = agent_of(session, signals=signals).report
     answer = AgentAnswer("a1", report=report, inventory=make_agent("a1").inventory, visit=1)
-    snapshot = Snapshot((agent_of(session),), (session,), now)
+    snapshot = Snapshot((before or agent_of(session),), (session,), now)
     (after,) = applied(snapshot, interpret(snapshot, ledger, [answer], RULES).events).sessions
     return after
 
@@ -373,3 +373,16 @@ def test_a_place_that_is_needed_is_left_after_the_time_of_a_late_signal():
     assert transitions.preempt(asking(late), Snapshot((agent,), (late, HEAD), NOW + 519)) == []
     (gone,) = transitions.preempt(asking(late), Snapshot((agent,), (late, HEAD), NOW + 520))
     assert gone.to_state is S.TERMINATING
+
+
+@pytest.mark.parametrize(
+    "session",
+    [WAITS, replace(running(), signals=2, signalled_at=NOW + 699, leaves_at=NOW + 600, ends_for="drain")],
+    ids=["limit", "drain, and another signal since"],
+)
+def test_a_session_whose_agent_answers_again_is_sent_its_signal_before_it_ends(session):
+    away = agent_of(session).unanswered("it hangs", NOW + 490)
+    later = answered(session, NOW + 700, signals=0, before=away)
+    assert (later.state, later.main.signals) == (S.RUNNING, 0)
+    agent = replace(agent_of(session), observed_at=NOW + 700)
+    assert concluded(later, NOW + 700, agent=agent).state is S.RUNNING
