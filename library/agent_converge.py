@@ -49,6 +49,7 @@ EXAMPLES = r"""
       runtime_path: /opt/muster/runtime
       sshd_port: 2200
       folders_root: /srv/muster/folders
+      begin_by_s:
       start_timeout_s: 60
       stop_grace_s: 10
       log_max_bytes: 1048576

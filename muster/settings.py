@@ -333,6 +333,7 @@ class Settings(BaseModel):
             folders_root=str(self.folders_root),
             master_port=self.master_port,
             ssh_port_range=self.ssh_port_range,
+            lost_after_s=self.lost_after_s,
             start_timeout_s=self.start_timeout_s,
             stop_grace_s=self.stop_grace_s,
             log_max_bytes=self.log_max_bytes,

@@ -218,6 +218,7 @@ class OverlayEntry(ContractModel):
 class Manifest(ContractModel):
     """A manifest: all that an agent should run. `overlays` is None for all agents but the one that keeps them.
 
+    Commands that have not begun by `begin_by_s` seconds after the host's boot must not begin any more; None: whenever.
     `kept_spools` are ids of sessions whose last words stay on the agent, for a later visit to fetch.
     """
 
@@ -227,6 +228,7 @@ class Manifest(ContractModel):
     runtime_path: HostPath
     sshd_port: Port
     folders_root: HostPath
+    begin_by_s: Number | None
     start_timeout_s: Number
     stop_grace_s: Number
     log_max_bytes: Number

@@ -251,6 +251,7 @@ class Report(ContractModel):
     version: Literal[1] = 1
     hostname: Line = ""
     boot_id: Line | None = None
+    uptime_s: Real | None = None
     os: Line = ""
     kernel: Line = ""
     architecture: Line = ""

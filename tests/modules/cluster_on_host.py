@@ -100,6 +100,7 @@ class Cluster:
             "runtime_path": str(RUNTIME),
             "sshd_port": 2200,
             "folders_root": str(self.folders_root),
+            "begin_by_s": None,
             "start_timeout_s": 30,
             "stop_grace_s": 5,
             "log_max_bytes": 65536,

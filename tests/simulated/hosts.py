@@ -29,6 +29,7 @@ def report_of(
         "version": 1,
         "hostname": hostname,
         "boot_id": "boot-1",
+        "uptime_s": 3600.0,
         "os": "Debian GNU/Linux 12 (bookworm)",
         "kernel": "6.1.0",
         "architecture": "x86_64",

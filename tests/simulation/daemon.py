@@ -36,7 +36,7 @@ SETTINGS = Settings(
     observe_interval_s=50,
     lost_after_s=120,
     slow_after_s=15,
-    start_timeout_s=60,
+    start_timeout_s=45,
     stop_grace_s=10,
     hold_repaired_s=30,
 )

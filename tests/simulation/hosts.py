@@ -90,6 +90,7 @@ class Host:
     troubles: int = 0
     well_since: float = -1e9
     boots: int = 1
+    booted_at: float = -1e6
     generation: int | None = None
     keys: dict[str, dict[str, int]] = field(default_factory=dict)
     spool: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
@@ -102,6 +103,7 @@ class Host:
 
     def __post_init__(self) -> None:
         self._first_images = self.hardware["images"]
+        self._hanging: list[Action] = []
 
     @property
     def is_reachable(self) -> bool:
@@ -116,6 +118,10 @@ class Host:
     def clock(self) -> float:
         """Return the time by its own clock."""
         return self.timeline.now + self.clock_wrong_by_s
+
+    @property
+    def uptime_s(self) -> float:
+        return self.timeline.now - self.booted_at
 
     @property
     def manages_overlays(self) -> bool:
@@ -145,7 +151,8 @@ class Host:
         if action.is_over:
             return
         if self.timeline.now < self.hangs_until:
-            self.timeline.after(self.hangs_until - self.timeline.now, lambda: self._go_on(action))
+            self._hanging.append(action)
+            self.timeline.after(self.hangs_until - self.timeline.now, self._wakes)
             return
         try:
             delay = next(action.steps)
@@ -155,6 +162,15 @@ class Host:
             self.ends(action, error)
         else:
             self.timeline.after(delay, lambda: self._go_on(action))
+
+    def hangs_no_more(self) -> None:
+        self.hangs_until = 0.0
+        self._wakes()
+
+    def _wakes(self) -> None:
+        hanging, self._hanging = self._hanging, []
+        for action in hanging:
+            self._go_on(action)
 
     def ends(self, action: Action, result: dict[str, Any] | ModuleFailedError | None) -> None:
         """End a module, by itself or by another's hand; the next one gets the lock."""
@@ -222,6 +238,7 @@ class Host:
     def comes_up(self) -> None:
         self.is_up, self.engine_runs = True, True
         self.boots += 1
+        self.booted_at = self.timeline.now
 
     def engine_stops(self) -> None:
         """End the engine, and with it the containers."""

@@ -4,17 +4,14 @@ What they decide to do is the agents' own code (`plan_for`). What they do takes 
 between any two steps.
 """
 
-import base64
-import gzip
 from collections.abc import Generator
-from datetime import UTC, datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from muster.contract.manifest import Manifest
 from tests.modules.agent_code import agent_manifest, agent_names, agent_plan
 from tests.simulated.hosts import holds_image
 from tests.simulation.containers import Container, ModuleFailedError, Network
+from tests.simulation.host_reports import is_joined, last_words, networks, report
 
 if TYPE_CHECKING:
     from tests.simulation.hosts import Host
@@ -24,12 +21,12 @@ Steps = Generator[float, None, dict[str, Any]]
 Failures = dict[str, tuple[str, bool] | None]
 """By session id, why it failed and whether a retry cannot help; None where it is unclear what became of it."""
 
-_EPOCH = 1_763_724_000
 _KILLED = 137
 _TERMINATED = 143
 _OVERLAY_PATIENCE_S = 20.0
 _REPAIR_FAILS = 0.3
 _NO_ENGINE = "the Docker engine does not answer; see `systemctl status docker`"
+_TOO_LATE = ("this agent would begin it too late", False)
 _WELL = ("", False)
 _UNCLEAR = None
 
@@ -39,21 +36,21 @@ class Modules:
 
     def __init__(self, host: "Host") -> None:
         self._host = host
-        self._removes = False
         self._leftovers: list[str] = []
+        self._begin_by_s: int | None = None
 
     def observing(self) -> Steps:
         yield self._host.chance.seconds(0.2, 0.8)
         if not self._host.engine_runs:
             raise ModuleFailedError(_NO_ENGINE)
-        return {"report": self._report()}
+        return {"report": report(self._host, None)}
 
     def converging(self, manifest: Manifest) -> Steps:
         wanted = agent_manifest.parse_manifest(manifest.model_dump(mode="json"))
+        self._begin_by_s = wanted.begin_by_s
         yield self._host.chance.seconds(0.2, 0.8)
         before = self._host.generation or 0
         plan = self._accepted(wanted)
-        self._removes = True
         self._discard(plan)
         for overlay in plan.missing_overlays:
             network = Network(overlay.name, overlay.session_id, int(overlay.generation), "overlay")
@@ -86,7 +83,7 @@ class Modules:
         }
         if _UNCLEAR in failures.values() or not self._host.engine_runs:
             raise ModuleFailedError(_NO_ENGINE, **said)
-        return {**said, "report": {**self._report(), "generation_before": before}}
+        return {**said, "report": {**report(self._host, self._leftovers), "generation_before": before}}
 
     def _accepted(self, wanted: Any) -> Any:
         """Return the plan for this manifest; raise ModuleFailedError where it is refused as a whole."""
@@ -108,10 +105,6 @@ class Modules:
             return "this agent cannot keep its state: no space left on device"
         return ""
 
-    def _networks(self) -> list[Network]:
-        """Return those that this host could remove; overlays are seen by managers alone."""
-        return [*self._host.networks.values(), *(self._host.overlays.values() if self._host.manages_overlays else ())]
-
     def _observed(self, wanted: Any) -> Any:
         names = agent_names
         containers = [
@@ -123,17 +116,17 @@ class Modules:
                 c.kernel_name,
                 str(c.generation),
                 c.state,
-                frozenset({c.network} if self._is_joined(c) else ()),
+                frozenset({c.network} if is_joined(self._host, c) else ()),
             )
             for c in self._host.containers.values()
         ]
-        networks = [
-            names.SeenNetwork(n.name, n.name, n.session_id, str(n.generation), n.driver) for n in self._networks()
+        nets = [
+            names.SeenNetwork(n.name, n.name, n.session_id, str(n.generation), n.driver) for n in networks(self._host)
         ]
-        spare, left = agent_plan.lent_on(wanted, containers, networks)
+        spare, left = agent_plan.lent_on(wanted, containers, nets)
         return agent_plan.Observed(
             containers=containers,
-            networks=networks,
+            networks=nets,
             keys={
                 session_id: {name: str(generation or "") for name, generation in kernels.items()}
                 for session_id, kernels in self._host.keys.items()
@@ -208,6 +201,8 @@ class Modules:
         failure = self._obstacle(launch)
         if failure is None:
             failure = yield from self._started(launch)
+        if failure is None and session.release and self._is_too_late(session):
+            failure = _TOO_LATE
         if not self._host.engine_runs:
             failures[session.id] = _UNCLEAR
         elif failure is not None:
@@ -311,7 +306,16 @@ class Modules:
             if container is None or container.state != "running":
                 failures[release.session.id] = f"{kernel.name} ended before it was released", False
                 return
-        yield from self._let_go(release.session)
+        if self._is_too_late(release.session):
+            failures[release.session.id] = _TOO_LATE
+        else:
+            yield from self._let_go(release.session)
+
+    def _is_too_late(self, session: Any) -> bool:
+        """Return whether what has not begun of the session here may begin no more."""
+        containers = (self._host.containers.get((session.id, kernel.name)) for kernel in session.kernels)
+        waits = any(container is not None and not self._host.is_released(container) for container in containers)
+        return waits and self._begin_by_s is not None and self._host.uptime_s > self._begin_by_s
 
     def _repair(self, repair: Any, failures: Failures) -> Generator[float, None, None]:
         """Put kernels back on their network, which may be made again."""
@@ -371,7 +375,9 @@ class Modules:
         named = {kernel.id for kernel in stop.session.kernels}
         for container in self._of_session(stop.session.id):
             if container.kernel_id in named:
-                self._host.spool.setdefault(stop.session.id, {})[container.kernel_name] = self._last_words(container)
+                self._host.spool.setdefault(stop.session.id, {})[container.kernel_name] = last_words(
+                    self._host, container
+                )
             self._remove(container)
         self._may_die()
         self._host.keys.pop(stop.session.id, None)
@@ -382,20 +388,6 @@ class Modules:
         named = {kernel.id for kernel in session.kernels}
         return [words for words in self._host.spool.get(session.id, {}).values() if words["kernel_id"] in named]
 
-    def _last_words(self, container: Container) -> dict[str, Any]:
-        return {
-            "session_id": container.session_id,
-            "kernel_id": container.kernel_id,
-            "name": container.kernel_name,
-            "exit_code": container.exit_code,
-            "oom_killed": container.oom_killed,
-            "started_at": _moment(container.started_clock),
-            "finished_at": _moment(container.finished_clock),
-            "log_gz_b64": _log(container.generation),
-            "log_truncated": False,
-            "use": self._use(container),
-        }
-
     @staticmethod
     def _outcome(session: Any, failure: tuple[str, bool] | None) -> dict[str, Any]:
         done = {"release": "released", "keep": "kept", "stop": "stopped", "launch": "started"}[session.desired]
@@ -403,83 +395,3 @@ class Modules:
             return {"id": session.id, "outcome": "failed", "error": failure[0], "permanent": failure[1]}
         outcome = "released" if session.release else done
         return {"id": session.id, "outcome": outcome, "error": None, "permanent": False}
-
-    def _report(self) -> dict[str, Any]:
-        leftovers = [{"name": what, "error": "it is busy"} for what in self._leftovers]
-        return {
-            **self._host.hardware,
-            "leftovers": leftovers if self._removes else None,
-            "boot_id": f"boot-{self._host.boots}",
-            "generation": self._host.generation,
-            "generation_before": None,
-            "spools": sorted(self._host.spool),
-            "files": sorted(self._host.keys),
-            "vanished": [
-                {"session_id": session_id, "name": name, "generation": generation}
-                for session_id, kernels in self._host.keys.items()
-                for name, generation in kernels.items()
-                if generation and (session_id, name) not in self._host.containers
-            ],
-            "kernels": [self._seen(container) for container in self._host.containers.values()],
-            "networks": [
-                {"name": n.name, "session_id": n.session_id, "driver": n.driver, "generation": n.generation}
-                for n in self._networks()
-                if not agent_names.is_lent(n.name)
-            ],
-        }
-
-    def _is_joined(self, container: Container) -> bool:
-        return container.network in self._host.networks or container.network in self._host.overlays
-
-    def _seen(self, container: Container) -> dict[str, Any]:
-        lives = container.state == "running"
-        is_joined = self._is_joined(container)
-        return {
-            "kernel_id": container.kernel_id,
-            "session_id": container.session_id,
-            "name": container.kernel_name,
-            "generation": container.generation,
-            "container_id": f"c{container.number}",
-            "state": container.state,
-            "released": self._host.is_released(container),
-            "public_key": container.public_key,
-            "exit_code": container.exit_code,
-            "oom_killed": container.oom_killed,
-            "started_at": _moment(container.started_clock),
-            "finished_at": _moment(container.finished_clock),
-            "address": "10.1.2.3" if lives and is_joined else None,
-            "ssh_port": 49153 if lives and is_joined and container.kernel_name == "main1" else None,
-            "gpus": [{**gpu, "used_bytes": 0, "processes": 0, "enforced_bytes": None} for gpu in container.gpus],
-            "uncapped": [],
-            "signals": container.signals,
-            "signal_receivers": min(1, container.signals),
-            "apps": {},
-            "use": self._use(container),
-            "disk_bytes": None,
-            "notice": container.notice,
-        }
-
-    def _use(self, container: Container) -> dict[str, Any]:
-        """Return its counters: a core, a network and its GPUs are used while it is busy, and nothing after that."""
-        now, most_s = self._host.timeline.now, self._host.witness.busy_for_s(container)
-        busy_s = container.busy_s(most_s, now)
-        is_busy = container.state == "running" and container.busy_s(now, now) < most_s
-        return {
-            "at": _EPOCH + self._host.clock,
-            "cpu_seconds": busy_s,
-            "mem_bytes": 1_000_000,
-            "mem_peak_bytes": 1_000_000,
-            "net_rx_bytes": int(busy_s * 100_000),
-            "net_tx_bytes": 0,
-            "gpu_percent": 50.0 * len(container.gpus) * is_busy if container.gpus else None,
-        }
-
-
-@cache
-def _log(generation: int) -> str:
-    """Return what a kernel of this launch has written: which launch that was."""
-    return base64.b64encode(gzip.compress(str(generation).encode(), mtime=0)).decode()
-
-
-def _moment(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(_EPOCH + at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

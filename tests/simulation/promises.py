@@ -56,6 +56,7 @@ class Promises:
         self.agents: dict[str, Agent] = {}
         self.drained: set[str] = set()
         self.stranded: set[tuple[str, int, str]] = set()
+        self._given_up: set[tuple[str, int, str]] = set()
         self.not_in_backup: set[str] = set()
         self._to_adopt: dict[str, Unknown] = {}
         self.forgetful: set[str] = set()
@@ -161,8 +162,7 @@ class Promises:
                 for session in self.sessions.values():
                     if agent.id in session.agents:
                         self.truths[session.id].harms.add("lost")
-                        # Its launch may go on there, too.
-                        self.stranded.add((session.id, session.generation, host.id))
+                        self._given_up.add((session.id, session.generation, host.id))
             self.agents[agent.id] = agent
 
     def _is(self, agent_id: str, state: AgentState) -> bool:
@@ -348,6 +348,8 @@ class Promises:
             return
         if again:
             raise BrokenPromiseError("twice", f"{name} began again in the same launch, on {host.id}")
+        if (session.id, generation, host.id) in self._given_up and not self.clock_jumped:
+            raise BrokenPromiseError("too late", f"{name} begins on {host.id}, which was LOST since that launch")
         missing = truth.gangs[generation] - truth.ever_up(generation)
         if missing:
             raise BrokenPromiseError("not whole", f"{name} began on {host.id}, but never up were {sorted(missing)}")

@@ -31,6 +31,8 @@ from muster.core.scheduling.limits import RunningLimits
 from muster.core.usage.kernel import KernelUsage, next_usage
 from muster.store import store
 from muster.store.store import Store
+from tests.simulation import modules
+from tests.simulation.host_reports import report
 from tests.simulation.modules import Modules
 from tests.simulation.schedules import SUBMIT, Deed, Schedule, Site
 from tests.simulation.world import Verdict, carry_out
@@ -115,12 +117,12 @@ def leaving_everything(*_arguments: Any) -> frozenset[str]:
     return frozenset()
 
 
-def speaking_nonsense(self, report=Modules._report) -> dict[str, Any]:
-    return {**report(self), "surprise": 1}
+def speaking_nonsense(host, leftovers, report=report) -> dict[str, Any]:
+    return {**report(host, leftovers), "surprise": 1}
 
 
-def naming_no_files(self, report=Modules._report) -> dict[str, Any]:
-    return {**report(self), "files": []}
+def naming_no_files(host, leftovers, report=report) -> dict[str, Any]:
+    return {**report(host, leftovers), "files": []}
 
 
 def counting_twice(before, sample, now, *, is_last=False, count=next_usage) -> KernelUsage:
@@ -208,7 +210,7 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]]
         *(touch, "leftovers", leaving_everything),
         *([(submission(command=None), fault(20.0, "cut", host, for_s=170.0)) for host in ("a1", "a2")], "liveness"),
     ),
-    "keys that stay": (Modules, "_report", naming_no_files, DIES_REMOVING, "liveness"),
+    "keys that stay": (modules, "report", naming_no_files, DIES_REMOVING, "liveness"),
     "usage counted twice": (launch_usage, "next_usage", counting_twice, [(submission(run_s=60.0),)], "usage"),
     "everything is idle": (
         *(idle, "_is_idle", lambda *_arguments: True),
@@ -255,7 +257,12 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]]
         *(observation, "_time_is_up", partial(expecting_nothing, inner=observation._time_is_up)),
         *(overtaken("extend", "1", *range(60, 70), by_s=40), "overtaken"),
     ),
-    "agents whose words are refused": (Modules, "_report", speaking_nonsense, [(submission(),)], "liveness"),
+    "a host that begins what others have taken over": (
+        *(Modules, "_is_too_late", lambda *_arguments: False),
+        [(fault(3.5, "hang", host, for_s=167.0), submission(at=21.0, cpu="2", requeue=True)) for host in ("a1", "a2")],
+        "too late",
+    ),
+    "agents whose words are refused": (modules, "report", speaking_nonsense, [(submission(),)], "liveness"),
 }
 
 

@@ -370,7 +370,7 @@ class World:
         for host in self.hosts.values():
             host.next_launches.clear()
             host.answers.clear()
-            host.hangs_until = 0.0
+            host.hangs_no_more()
         if not self.is_paused:
             self.fate = None
         for agent_id in list(self.promises.agents):

@@ -76,7 +76,7 @@ class Gpu:
 
 # Fields of a report that change while an agent does nothing but run what it was given.
 _OF_USE = (
-    *("mem_available_bytes", "disk", "generation", "generation_before"),
+    *("uptime_s", "mem_available_bytes", "disk", "generation", "generation_before"),
     *("kernels", "networks", "spools", "files", "leftovers"),
 )
 

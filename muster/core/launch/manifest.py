@@ -40,6 +40,8 @@ _TEMPLATES = {
     "hydra_hosts": "0644",
     "hosts": "0644",
 }
+# What a launch may take besides: an agent waits for another run of its code, and makes networks and containers.
+_SLACK_S = 60
 # Where a client of ssh connects to unless it is configured otherwise.
 _USUAL_SSH_PORT = 22
 
@@ -66,6 +68,7 @@ class LaunchPolicy:
     sshd_port: int = 2200
     ssh_port_range: str = "30000-32767"
     master_port: int = 12345
+    lost_after_s: float = 300.0
     start_timeout_s: int = 60
     stop_grace_s: int = 10
     log_max_bytes: int = 1 << 20
@@ -96,6 +99,7 @@ def manifest(
     keeps_overlays: bool = False,
     encrypting: Collection[str] = (),
     kept_spools: Collection[str] = (),
+    begin_by_s: int | None = None,
 ) -> Manifest:
     """Return all that the agent shall run.
 
@@ -104,7 +108,7 @@ def manifest(
     `keys` are by session id, for those to be launched now. `render(template, variables)` returns the text
     of one of muster/templates. With `keeps_overlays` the agent makes and removes the overlay networks of all sessions.
     `encrypting` are the ids of agents that can encrypt theirs. `kept_spools` are the ids of ended sessions whose last
-    words stay there for a later visit.
+    words stay there for a later visit. `begin_by_s` is the `latest_begin` of commands; None: whenever.
     """
     present = [session for session in sessions if _desired(session, keys)]
     here = [session for session in present if agent.id in session.agents]
@@ -119,6 +123,7 @@ def manifest(
         runtime_path=policy.runtime_path,
         sshd_port=policy.sshd_port,
         folders_root=policy.folders_root,
+        begin_by_s=begin_by_s,
         start_timeout_s=policy.start_timeout_s,
         stop_grace_s=policy.stop_grace_s,
         log_max_bytes=policy.log_max_bytes,
@@ -126,6 +131,19 @@ def manifest(
         sessions=tuple(_session(session, agent, keys, policy, render, cpusets) for session in here),
         kept_spools=tuple(kept_spools),
     )
+
+
+def latest_begin(agent: Agent, now: float, policy: LaunchPolicy) -> int | None:
+    """Return by when commands may begin, in seconds since the host's boot; None where that cannot be told.
+
+    Then the agent is LOST, if it gives no more answer to a manifest that is sent now: its sessions may run elsewhere.
+    The host's clock had advanced at least that far as its last report tells. No launch is refused that is only slow.
+    """
+    uptime_s, passed_s = agent.report.uptime_s, now - agent.observed_at
+    # Less than nothing: the control node's clock was set back since.
+    if uptime_s is None or passed_s < 0:
+        return None
+    return int(uptime_s + passed_s + max(policy.lost_after_s, policy.start_timeout_s + policy.stop_grace_s + _SLACK_S))
 
 
 def _cpusets(agent: Agent, sessions: Sequence[Session]) -> dict[str, str | None]:

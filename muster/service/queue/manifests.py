@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from muster.contract.manifest import Manifest
-from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, manifest
+from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, latest_begin, manifest
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.last_words import Spools
 from muster.core.lifecycle.transitions import Event
@@ -78,6 +78,7 @@ class ManifestWriter:
                 keeps_overlays=visit.overlay_keeper == agent.id,
                 encrypting=[agent.id for agent in snapshot.agents if agent.report.swarm.encrypts],
                 kept_spools=last_words.to_leave(agent.id),
+                begin_by_s=latest_begin(agent, snapshot.now, policy),
             )
             for agent in visit.agents
         }

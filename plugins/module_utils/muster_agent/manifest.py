@@ -66,6 +66,7 @@ class Manifest(NamedTuple):
     runtime_path: str
     sshd_port: int
     folders_root: str
+    begin_by_s: int | None  # by the host's uptime; commands that did not begin until then do not begin
     start_timeout_s: int
     stop_grace_s: int
     log_max_bytes: int
@@ -87,6 +88,7 @@ def parse_manifest(data: object) -> Manifest:
             runtime_path=data["runtime_path"],
             sshd_port=data["sshd_port"],
             folders_root=data["folders_root"],
+            begin_by_s=data["begin_by_s"],
             start_timeout_s=data["start_timeout_s"],
             stop_grace_s=data["stop_grace_s"],
             log_max_bytes=data["log_max_bytes"],

@@ -43,6 +43,7 @@ def _manifest(**kernel):
             "runtime_path": "/opt/muster/runtime",
             "sshd_port": 2200,
             "folders_root": "/srv/muster/folders",
+            "begin_by_s": None,
             "start_timeout_s": 60,
             "stop_grace_s": 10,
             "log_max_bytes": 1 << 20,

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.launch.manifest import LaunchPolicy, manifest
+from muster.core.launch.manifest import LaunchPolicy, latest_begin, manifest
 from muster.core.model.session import Allocation, Session, SessionState
 from tests.modules.agent_code import agent_manifest
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
-from tests.strategies.values import fake_key_pair
+from tests.strategies.values import NOW, fake_key_pair
 
 KEYS = fake_key_pair("s1")
 
@@ -85,3 +85,20 @@ def test_main1s_sshd_is_published_where_its_own_address_is_not_enough(publish_ad
     port = {"container_port": 2200, "host_ip": publish_address, "host_port": "30000-32767"}
     main = [port] if published else []
     assert ports == [main, []][: len(ports)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "seconds"),
+    [
+        (LaunchPolicy(lost_after_s=300.0, start_timeout_s=60, stop_grace_s=10), 300),
+        # No launch is refused that is only slow.
+        (LaunchPolicy(lost_after_s=5.0, start_timeout_s=60, stop_grace_s=10), 130),
+    ],
+)
+def test_commands_begin_before_their_agent_counts_as_lost(policy, seconds):
+    agent = replace(make_agent("a1"), observed_at=NOW)
+    agent = replace(agent, report=agent.report.model_copy(update={"uptime_s": 1000.5}))
+    assert latest_begin(agent, NOW + 20, policy) == 1020 + seconds
+    # The control node's clock was set back since the report.
+    assert latest_begin(agent, NOW - 20, policy) is None
+    assert latest_begin(replace(agent, report=agent.report.model_copy(update={"uptime_s": None})), NOW, policy) is None

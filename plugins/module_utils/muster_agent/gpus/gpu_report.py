@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..uptime import uptime_s
 from . import nvml
 from .nvml_library import NvmlError
 
@@ -29,10 +30,6 @@ _MOST_UNCAPPED = 16
 _START_TICKS = 19
 # As far as the Linux kernel keeps the name.
 _MPS_SERVER = "nvidia-cuda-mps"
-
-
-def _since_boot() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class GpuReading:
@@ -241,7 +238,7 @@ def percent_by_container(
 
 
 def strangers(
-    answers: nvml.Answers, container_ids: Iterable[str], proc: Path = _PROC, clock: Callable[[], float] = _since_boot
+    answers: nvml.Answers, container_ids: Iterable[str], proc: Path = _PROC, clock: Callable[[], float] = uptime_s
 ) -> dict[str, list[int]]:
     """Return by physical GPU the processes that are in none of these containers.
 

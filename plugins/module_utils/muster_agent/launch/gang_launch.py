@@ -17,6 +17,7 @@ from ..folders.owned import make, place
 from ..folders.staging import StagedFolder, stage
 from ..gpus import fgpu_state, gpu_access
 from . import account_files, key_directory
+from .beginning import let_begin
 from .bridge import make_bridge
 from .kernel_sshd import SshdWait
 from .launch_error import GivenUpError, LaunchError, as_launch_error, first_failure
@@ -147,10 +148,9 @@ class GangLaunch:
             return failure
         try:
             waiting = [kernel.name for kernel in self.session.kernels if not self._is_released(kernel)]
-            key_directory.release(self._paths, self.session.id, waiting, self.session.generation)
-        except (OSError, key_directory.HalfReleasedError) as error:
+        except OSError as error:
             return as_launch_error(error)
-        return None
+        return let_begin(self._manifest, self.session, waiting)
 
     def _is_released(self, kernel: Kernel) -> bool:
         keys = self._paths.kernel_keys(self.session.id, kernel.name)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from .. import names
 from ..engine.api import EngineError
-from . import key_directory
+from .beginning import let_begin
 from .kernel_sshd import SshdWait, vanished
-from .launch_error import as_launch_error, first_failure
+from .launch_error import first_failure
 from .peer_names import await_names, peers_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class GangRelease:
         self._engine = engine
         self.release = release
         self.session = release.session
-        self._paths = names.ClusterPaths(manifest.cluster)
+        self._manifest = manifest
         self._timeout_s = manifest.start_timeout_s
         self._given_up = threading.Event()
         self._sshds = SshdWait(engine, manifest, release.session, self._given_up)
@@ -52,12 +52,7 @@ class GangRelease:
         if failure is not None:
             return failure
         self._await_names()
-        try:
-            names_of_waiting = [kernel.name for kernel, _ in self.release.waiting]
-            key_directory.release(self._paths, self.session.id, names_of_waiting, self.session.generation)
-        except (OSError, key_directory.HalfReleasedError) as error:
-            return as_launch_error(error)
-        return None
+        return let_begin(self._manifest, self.session, [kernel.name for kernel, _ in self.release.waiting])
 
     def _await_names(self) -> None:
         """Give this host time to learn the names of the gang's kernels on others; without them it begins too."""

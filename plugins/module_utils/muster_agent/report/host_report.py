@@ -29,6 +29,7 @@ from ..gpus.gpu_report import (
 )
 from ..launch import end_signals, key_directory, last_words, notices
 from ..names import SeenContainer, SeenNetwork
+from ..uptime import uptime_s
 from . import app_health, disk_use, kernel_usage, numa
 from .process_times import NEVER, session_times
 
@@ -108,6 +109,7 @@ def gather_report(
         "version": VERSION,
         "hostname": socket.gethostname(),
         "boot_id": _first_line(Path("/proc/sys/kernel/random/boot_id")),
+        "uptime_s": uptime_s(),
         "os": info["OperatingSystem"],
         "kernel": info["KernelVersion"],
         "architecture": info["Architecture"],
