@@ -21,7 +21,7 @@ from muster.core.values.errors import BadInputError, MusterError, PassInProgress
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.scope import SessionScope
 from muster.settings import Settings
-from muster.store.database.copies import DatabaseCopies, copies_of, is_newer
+from muster.store.database.copies import DatabaseCopies, copies_of, is_newer, keep_aside
 from muster.store.database.lock import exclusive, queue_lock, shared
 from muster.store.queue_numbers import restore_note
 from muster.store.store import Store
@@ -213,8 +213,7 @@ def _replace_key(path: Path, new: Path, aside: Path) -> None:
     if path.exists():
         if path.read_bytes() == new.read_bytes():
             return
-        aside.mkdir(mode=0o700, exist_ok=True)
-        path.replace(aside / path.name)
+        keep_aside(path, aside)
     new.replace(path)
 
 

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,6 +67,15 @@ def copies_of(url: str) -> DatabaseCopies:
 def is_newer(revision: str) -> bool:
     """Tell whether a migration is one that this Muster lacks."""
     return revision > HEAD
+
+
+def keep_aside(path: Path, aside: Path) -> None:
+    """Keep a file in that directory as well, before another one takes its place: linked, or else copied."""
+    aside.mkdir(mode=0o700, exist_ok=True)
+    try:
+        os.link(path, aside / path.name)
+    except OSError:
+        shutil.copy2(path, aside / path.name)
 
 
 class _Copies:
@@ -155,14 +164,25 @@ class _SqliteCopies(_Copies):
             undo.callback(new.unlink, missing_ok=True)
             shutil.move(path, new)
             new.chmod(0o600)
-            # What is in its log belongs to it.
-            for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
+            _empty_log(self._path)
+            for name in (f"{self._path.name}-wal", f"{self._path.name}-shm"):
                 if (old := self._path.with_name(name)).exists():
                     aside.mkdir(mode=0o700, exist_ok=True)
                     shutil.move(old, aside / name)
                     undo.callback(shutil.move, aside / name, old)
+            if self._path.exists():
+                undo.callback((aside / self._path.name).unlink, missing_ok=True)
+                keep_aside(self._path, aside)
+            # At each moment there is a database: whatever begins without one makes an empty one, and what runs is lost.
             new.replace(self._path)
             undo.pop_all()
+
+
+def _empty_log(path: Path) -> None:
+    """Put what is in the database's log into the database itself, as far as that is not damaged."""
+    if path.exists():
+        with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _check_sqlite(path: Path) -> None:

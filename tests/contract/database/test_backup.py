@@ -6,6 +6,7 @@ import itertools
 import os
 import secrets
 import shutil
+import signal
 import socket
 import stat
 import tarfile
@@ -244,7 +245,10 @@ def test_a_backup_includes_the_write_ahead_log(empty_database, tmp_path):
     plain.close()
 
 
-def test_a_state_in_use_is_not_overwritten_and_with_force_kept_aside(here, tmp_path, open_store):
+@pytest.mark.parametrize("links", [True, False], ids=["one disk", "two disks"])
+def test_a_state_in_use_is_not_overwritten_and_with_force_kept_aside(here, tmp_path, open_store, links, monkeypatch):
+    if not links:
+        monkeypatch.setattr(os, "link", lambda *_paths: os.close(-1))
     back_up(here, tmp_path / "b")
     store = Store(here.database_url)
     store.add([make_session(7, name="later")])
@@ -285,6 +289,29 @@ def test_a_restore_that_a_full_disk_stops_leaves_sqlite_as_it_was(empty_database
     store.close()
     assert {session.name for session in Store(here.database_url).search()} == {make_session(1).name, "later"}
     assert not (tmp_path / "muster.db.restored").exists()
+
+
+@pytest.mark.parametrize("has_a_log", [True, False])
+def test_a_restore_that_is_killed_leaves_a_database_in_its_place(empty_database, tmp_path, has_a_log):
+    """A daemon that began then made an empty one, and removed all that ran."""
+    here = settings_of(f"sqlite:///{tmp_path / 'here' / 'muster.db'}", tmp_path / "here")
+    shutil.copy(empty_database, tmp_path / "here" / "muster.db")
+    back_up(here, tmp_path / "b")
+    store = Store(here.database_url)
+    store.add([make_session(1)])
+    if not has_a_log:
+        store.close()
+    if (child := os.fork()) == 0:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "replace", lambda *_arguments: os.kill(os.getpid(), signal.SIGKILL))
+            restore(here, tmp_path / "b", force=True)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    store.close()
+    left = Store(here.database_url)
+    assert [session.name for session in left.search()] == [make_session(1).name]
+    left.close()
+    assert restore(here, tmp_path / "b", force=True).sessions == 0
 
 
 @pytest.mark.parametrize("hold", [True, False])
