@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the settings' and the views' library loads slowly
     from muster.settings import Settings
 
 _CHANGES = frozenset(
-    {"submit", "terminate", "cancel", "hold", "release", "restart", "rename", "extend", "backup", "restore"}
+    {"submit", "terminate", "cancel", "hold", "release", "restart", "rename", "extend", "backup", "restore", "pass"}
     | {"ssh", "ssh-config", "exec", "run", "cp", "open", "commit"}
     | {"images rm", "images sync", "secret set", "secret rm", "preset set", "preset rm"}
     | {f"folder {action}" for action in ("create", "share", "unshare", "quota", "rm")}

@@ -4,20 +4,29 @@ from dataclasses import asdict
 
 import click
 
-from muster.cli.context import json_option
+from muster.cli.audit import audited
+from muster.cli.context import current_user, json_option
 from muster.cli.output import print_json
 
 
 @click.command("pass")
 @click.option("--wait", is_flag=True, help="Where a daemon works the queue, wait until it has gone over all of it.")
+@click.option(
+    "--remove-unknown",
+    is_flag=True,
+    help="Also remove what sessions of a database before this one have left on agents, now and later.",
+)
 @json_option
-def pass_(wait: bool, as_json: bool) -> None:
+def pass_(wait: bool, remove_unknown: bool, as_json: bool) -> None:
     """Work the queue once: observe, schedule, launch, record. For cron and playbooks."""
     from muster.service.control_node import opened, work_once  # noqa: PLC0415 - Ansible's libraries load slowly
     from muster.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings()
     with opened(settings) as shell:
+        if remove_unknown:
+            with audited(settings, current_user()):
+                shell.store.queue.disown_unknown()
         work = work_once(settings, shell, wait=wait)
     if as_json:
         print_json({**asdict(work), "changed": work.changed})

@@ -1,15 +1,19 @@
 """Numbers by which those that work the queue know what is newer: workers, manifests and passes."""
 
+import math
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
 
 from muster.core.lifecycle.adoption import Adoption
 from muster.store.database.connection import reading, writing
-from muster.store.database.counters import increment_counter, value_of
+from muster.store.database.counters import increment_counter, set_counter, value_of, values_of
 from muster.store.database.fence import WORKER, writing_as
 
 _GENERATION = "generation"
+# The first that this database gave out; 1 where what it does not know is to be removed. Older databases have none.
+_FIRST_GENERATION = "first generation"
 _REQUESTED = "requested"
 _FINISHED = "finished"
 _RESTORED = "restored"
@@ -24,11 +28,21 @@ _NOTE_HOLDING = """
 INSERT INTO counters (name, value) SELECT 'restored holding', value FROM counters WHERE name = 'restored'
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
+_NOTE_KNOWN = """
+INSERT INTO counters (name, value) VALUES ('first generation', 1) ON CONFLICT (name) DO NOTHING
+"""
+GENERATION_COUNTERS = (_GENERATION, _FIRST_GENERATION)
 
 
 def restore_note(*, holds: bool) -> tuple[str, ...]:
     """Return the statements of `QueueNumbers.note_restore`, for a copy of a database that is no store's yet."""
-    return (_NOTE, _NOTE_HOLDING) if holds else (_NOTE,)
+    return (_NOTE, _NOTE_HOLDING, _NOTE_KNOWN) if holds else (_NOTE, _NOTE_KNOWN)
+
+
+def begins_at(counters: Mapping[str, int]) -> float:
+    """Return the generation at which a database with these counters begins (`Snapshot.begins_at`)."""
+    generation, first = (counters[name] for name in GENERATION_COUNTERS)
+    return math.inf if not generation and not first else first
 
 
 class QueueNumbers:
@@ -55,7 +69,17 @@ class QueueNumbers:
         It follows the clock in milliseconds. A database begun anew, or restored from a backup, does not know the newest
         number that was given out; and where the clock is behind what it was then, the agents do.
         """
-        return self._raise(_GENERATION, max(int(now * 1000), accepted + 1), step=1)
+        with writing(self._engine) as connection:
+            is_first = not any(values_of(connection, GENERATION_COUNTERS).values())
+            generation = increment_counter(connection, _GENERATION, max(int(now * 1000), accepted + 1))
+            if is_first:
+                increment_counter(connection, _FIRST_GENERATION, generation)
+            return generation
+
+    def disown_unknown(self) -> None:
+        """Record that launches which the database does not know are to be removed, be they from before it or not."""
+        with writing(self._engine) as connection:
+            set_counter(connection, _FIRST_GENERATION, 1)
 
     def note_restore(self, *, holds: bool) -> None:
         """Record that a backup was restored: agents run launches that it does not know.

@@ -42,7 +42,7 @@ from muster.store.overrides import OverrideRows
 from muster.store.owner_uids import OwnerUids
 from muster.store.presets import PresetRows
 from muster.store.pulled_images import PulledImages
-from muster.store.queue_numbers import QueueNumbers
+from muster.store.queue_numbers import GENERATION_COUNTERS, QueueNumbers, begins_at
 from muster.store.reservations import Reservations, kept_reservations_after, reservations_after
 from muster.store.rows import (
     accepted_symptoms_row,
@@ -294,7 +294,7 @@ class Store:
     def snapshot(self, now: float) -> Snapshot:
         """Return agents, sessions that have not ended, what they depend on, and reservations, as of one moment."""
         with reading(self._engine) as connection:
-            numbers = values_of(connection, (*AGENT_COUNTERS, SESSION_REVISION))
+            numbers = values_of(connection, (*AGENT_COUNTERS, SESSION_REVISION, *GENERATION_COUNTERS))
             known = self._known_agents.read(connection, numbers)
             queue = self._known_sessions.read(connection, numbers[SESSION_REVISION])
             ended = self._known_sessions.ended(connection, queue)
@@ -304,7 +304,9 @@ class Store:
         if before.sessions is not queue.sessions:
             before = Snapshot((), queue.sessions, now)
         # Several threads may read: each returns its own.
-        self._snapshot = read = before.of_same_sessions(agents=known, now=now, ended=ended, reservations=reserved)
+        self._snapshot = read = before.of_same_sessions(
+            agents=known, now=now, ended=ended, reservations=reserved, begins_at=begins_at(numbers)
+        )
         return read
 
     def ended_runs(self, after: float) -> dict[str, SessionRun]:

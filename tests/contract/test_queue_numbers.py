@@ -1,16 +1,19 @@
 """Numbers of workers, manifests and passes: each is given out once, and only the newest worker writes."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import SessionState
 from muster.core.usage.kernel import KernelUsage
 from muster.core.values.errors import QueueLockLostError
+from muster.store.database.connection import new_engine
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
@@ -43,6 +46,32 @@ def test_each_restore_has_what_runs_adopted_once(store):
         assert adoption.holds is holds
         store.queue.finish_adoption()
         assert store.queue.adoption() is None
+
+
+def test_launches_of_before_the_first_generation_are_another_databases(store):
+    assert store.snapshot(NOW).begins_at == math.inf
+    first = store.queue.next_generation(NOW)
+    store.queue.next_generation(NOW)
+    assert store.snapshot(NOW).begins_at == first
+    store.queue.disown_unknown()
+    assert store.snapshot(NOW).begins_at == 1
+
+
+def test_a_restored_backup_is_no_new_database_although_it_gave_out_no_generation(store):
+    store.queue.note_restore(holds=False)
+    store.queue.next_generation(NOW)
+    assert store.snapshot(NOW).begins_at == 1
+
+
+def test_a_database_from_before_first_generations_were_noted_knows_all(url, open_store):
+    store = open_store(url)
+    store.queue.next_generation(NOW)
+    engine = new_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM counters WHERE name = 'first generation'"))
+    engine.dispose()
+    store.queue.next_generation(NOW)
+    assert store.snapshot(NOW).begins_at == 0
 
 
 WRITES_OF_A_WORKER = {

@@ -10,6 +10,7 @@ from muster.core.agents.launch_record import LaunchOutcome, LaunchRecord, record
 from muster.core.agents.silence import is_cut_off
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
+from muster.core.lifecycle.foreign_kernels import with_foreign_kernels
 from muster.core.lifecycle.late_ends import asking_before_ends
 from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.launch_usage import Sample, samples_in
@@ -96,11 +97,12 @@ def _interpret_answers(
     # Those that these answers say have come were still on their way.
     awaited = with_late_signals(snapshot, ledger, reports.keys())
     known = {agent.id: agent for agent in snapshot.agents}
-    reporting = tuple(
+    said = (
         reported_again(known.get(answer.agent_id), answer.agent_id, answer.report, answer.inventory, snapshot.now)
         for answer in answers
         if answer.report is not None
     )
+    reporting = with_foreign_kernels(said, snapshot)
     usage = _usage(snapshot, ledger, answers, rules, gone)
     ledger = replace(
         ledger,

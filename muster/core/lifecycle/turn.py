@@ -9,6 +9,7 @@ from muster.core.lifecycle import transitions
 from muster.core.lifecycle.adoption import Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.conclusions import conclude
+from muster.core.lifecycle.foreign_kernels import runs_foreign_kernels
 from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.ledger import LIVE, PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.pulls import ImagePull
@@ -224,12 +225,16 @@ def _touched(snapshot: Snapshot, ledger: Ledger) -> Touched:
     in_flight = ledger.visits.in_flight
     return touches(
         snapshot,
-        free={a.id for a in snapshot.agents if a.state is AgentState.ALIVE and a.id not in in_flight},
+        free={a.id for a in snapshot.agents if _may_be_visited(a, snapshot) and a.id not in in_flight},
         launchable=_launchable(snapshot, ledger, {agent.id: agent for agent in snapshot.agents}),
         done_by={session.id: ledger.outcomes_of(session).keys() for session in snapshot.placed},
         unclear=ledger.unclear,
         resisting={a.id for a in snapshot.agents if leftovers(a, snapshot) <= ledger.tried_on(a.id)},
     )
+
+
+def _may_be_visited(agent: Agent, snapshot: Snapshot) -> bool:
+    return agent.state is AgentState.ALIVE and not runs_foreign_kernels(agent, snapshot)
 
 
 def _launchable(snapshot: Snapshot, ledger: Ledger, agents: Mapping[str, Agent]) -> set[str]:

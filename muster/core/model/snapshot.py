@@ -21,7 +21,8 @@ class Snapshot:
     """The agents, the sessions that have not ended, and the time. `now` is in seconds since the epoch.
 
     `slow` holds ids of agents whose visit under way has lasted too long to count on them. `ended` holds, by id, those
-    ended sessions that a pending one depends on; `usage` what each owner has used (`QueueView.usage`).
+    ended sessions that a pending one depends on; `usage` what each owner has used (`QueueView.usage`). Launches of
+    generations below `begins_at` are another database's, which was there before.
     """
 
     agents: tuple[Agent, ...]
@@ -32,6 +33,7 @@ class Snapshot:
     reservations: tuple[Reservation, ...] = ()
     ended: Mapping[str, Session] = field(default_factory=dict)
     usage: Mapping[str, float] = field(default_factory=dict)
+    begins_at: float = 0.0
 
     @classmethod
     def of_parts(

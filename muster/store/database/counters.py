@@ -22,6 +22,12 @@ def increment_counter(connection: sa.Connection, name: str, at_least: int = 1, *
     return value_of(connection, name)
 
 
+def set_counter(connection: sa.Connection, name: str, value: int) -> None:
+    """Set the counter, also to less than it is."""
+    increment_counter(connection, name)
+    connection.execute(sa.update(counters).where(counters.c.name == name).values(value=value))
+
+
 def counted_alone(connection: sa.Connection, name: str, query: sa.Select[Any]) -> int:
     """Return what a query counts. Others who count by this counter wait until this transaction is over."""
     increment_counter(connection, name)

@@ -13,6 +13,7 @@ from muster.settings import load_settings
 from tests.command_line import muster, submitted
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
+from tests.strategies.values import NOW
 
 
 @pytest.fixture
@@ -150,3 +151,13 @@ def test_what_was_in_a_reservation_is_recorded_when_it_is_made_and_taken_back(re
     removed = records()[-1]
     assert (made["after"]["users"], made["after"]["reason"]) == (["eve"], "a course")
     assert removed["before"] == made["after"]
+
+
+def test_the_removal_of_unknown_sessions_is_wanted_from_then_on_and_recorded(records, store):
+    assert store.snapshot(NOW).begins_at > 1
+    # There is no inventory.
+    muster("pass", "--remove-unknown")
+    assert store.snapshot(NOW).begins_at == 1
+    assert [(record["path"], record["status"]) for record in records()] == [("muster pass", 0)]
+    muster("pass")
+    assert len(records()) == 1

@@ -94,6 +94,8 @@ def test_without_observing_the_last_reports_serve(node):
 def test_a_container_that_no_session_accounts_for_is_removed(node, agent, stray):
     session = node.submit()
     node.run()
+    # An old one is not another database's.
+    node.store.queue.disown_unknown()
     agent.containers["stray"] = replace(agent.containers[session.id], kernel_id="stray", **stray)
     assert not node.run().changed
     assert list(agent.containers) == [session.id]
