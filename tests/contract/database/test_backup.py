@@ -1,12 +1,9 @@
 """Backup and restore on both databases: whole while others write, and never over a state that is in use."""
 
-import errno
 import gzip
-import itertools
 import os
 import secrets
 import shutil
-import signal
 import socket
 import stat
 import tarfile
@@ -23,7 +20,7 @@ import sqlalchemy as sa
 from muster.core.lifecycle.adoption import Adoption
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope, Token
-from muster.core.values.errors import BadInputError, MusterError, SettingsError, UnwritableError
+from muster.core.values.errors import BadInputError, MusterError, SettingsError
 from muster.service import backup
 from muster.service.backup import back_up, restore
 from muster.service.secrets.secrets import Secrets
@@ -264,54 +261,6 @@ def test_a_state_in_use_is_not_overwritten_and_with_force_kept_aside(here, tmp_p
         assert "later" in {s.name for s in open_store(f"sqlite:///{aside / 'muster.db'}").search()}
     else:
         assert "later" in (aside / "database.sql").read_text()
-
-
-@pytest.mark.parametrize("fails_at", [1, 2, 3])
-def test_a_restore_that_a_full_disk_stops_leaves_sqlite_as_it_was(empty_database, tmp_path, monkeypatch, fails_at):
-    """The database may be on another disk than the state directory, and files are copied between the two then."""
-    shutil.copy(empty_database, tmp_path / "muster.db")
-    here = settings_of(f"sqlite:///{tmp_path / 'muster.db'}", tmp_path / "here")
-    store = Store(here.database_url)
-    store.add([make_session(1)])
-    back_up(here, tmp_path / "b")
-    store.add([make_session(7, name="later")])
-    moves = itertools.count(1)
-    move = shutil.move
-
-    def moved(source: Path, target: Path) -> None:
-        if next(moves) == fails_at:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        move(source, target)
-
-    monkeypatch.setattr(shutil, "move", moved)
-    with pytest.raises(UnwritableError, match="No space left"):
-        restore(here, tmp_path / "b", force=True)
-    store.close()
-    assert {session.name for session in Store(here.database_url).search()} == {make_session(1).name, "later"}
-    assert not (tmp_path / "muster.db.restored").exists()
-
-
-@pytest.mark.parametrize("has_a_log", [True, False])
-def test_a_restore_that_is_killed_leaves_a_database_in_its_place(empty_database, tmp_path, has_a_log):
-    """A daemon that began then made an empty one, and removed all that ran."""
-    here = settings_of(f"sqlite:///{tmp_path / 'here' / 'muster.db'}", tmp_path / "here")
-    shutil.copy(empty_database, tmp_path / "here" / "muster.db")
-    back_up(here, tmp_path / "b")
-    store = Store(here.database_url)
-    store.add([make_session(1)])
-    if not has_a_log:
-        store.close()
-    if (child := os.fork()) == 0:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Path, "replace", lambda *_arguments: os.kill(os.getpid(), signal.SIGKILL))
-            restore(here, tmp_path / "b", force=True)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    store.close()
-    left = Store(here.database_url)
-    assert [session.name for session in left.search()] == [make_session(1).name]
-    left.close()
-    assert restore(here, tmp_path / "b", force=True).sessions == 0
 
 
 @pytest.mark.parametrize("hold", [True, False])
