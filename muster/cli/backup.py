@@ -40,7 +40,12 @@ def backup(file: Path, force: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("file", type=_FILE)
+@click.argument("file", type=_FILE, required=False)
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="Instead of FILE: the database that is there was put back by other means, such as PostgreSQL's own.",
+)
 @click.option("--force", is_flag=True, help="Restore over an existing state, which is put aside.")
 @click.option(
     "--no-hold",
@@ -48,21 +53,29 @@ def backup(file: Path, force: bool, as_json: bool) -> None:
     help="Let pending sessions start: none of them can have run since the backup.",
 )
 @json_option
-def restore(file: Path, force: bool, no_hold: bool, as_json: bool) -> None:
+def restore(file: Path | None, in_place: bool, force: bool, no_hold: bool, as_json: bool) -> None:
     """Put the backup FILE in the place of this control node's state. Stop `muster daemon` and `muster web` first.
 
     The next pass adopts the sessions that run, also those that were launched after the backup was taken. Pending
     sessions that do not run are held, since they may have run and ended since: release those that have not.
     """
-    from muster.service.backup import restore as restore_backup  # noqa: PLC0415 - it loads the store
+    from muster.service.backup import note_restored  # noqa: PLC0415 - it loads the store
+    from muster.service.backup import restore as restore_backup  # noqa: PLC0415
 
+    if (file is None) != in_place:
+        raise click.UsageError("give either FILE or --in-place")
     settings = load_settings()
     with audited(settings, current_user()):
-        done = restore_backup(settings, file, force=force, hold=not no_hold)
+        if file is None:
+            done = note_restored(settings, hold=not no_hold)
+        else:
+            done = restore_backup(settings, file, force=force, hold=not no_hold)
     if as_json:
         print_json(asdict(done))
         return
-    click.echo(f"restored the state of {done.taken_at}, with {done.sessions} sessions that had not ended")
+    took = "took the database that is there for a restored one"
+    what = took if done.taken_at is None else f"restored the state of {done.taken_at}"
+    click.echo(f"{what}, with {done.sessions} sessions that had not ended")
     if done.replaced is not None:
         click.echo(f"what was there before is in {done.replaced}")
     if done.held:

@@ -58,9 +58,12 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The result of a restore. `held` counts pending sessions that were held; `replaced` is the old state's place."""
+    """The result of a restore. `held` counts pending sessions that were held; `replaced` is the old state's place.
 
-    taken_at: str
+    When the backup was `taken_at` is None for a database that was put back by other means.
+    """
+
+    taken_at: str | None
     sessions: int
     held: int
     replaced: str | None
@@ -110,37 +113,64 @@ def restore(settings: Settings, file: Path, *, force: bool = False, hold: bool =
     """
     copies = copies_of(settings.database_url)
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (
+        _unused(settings),
+        tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.state_dir) as directory,
+    ):
+        work = Path(directory)
+        contents, keys = _unpacked(file, work)
+        _check(contents, copies, settings, file)
+        _check_unused(copies)
+        if not force and copies.is_live:
+            raise BadInputError(
+                f"FILE: it would replace the state of cluster {settings.cluster}, which is in use;"
+                " give --force to put that aside and restore"
+            )
+        aside = settings.state_dir / f"replaced-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
+        with writing_to(settings.state_dir):
+            # With the note in it: a restore that is cut short after that is one that the next pass knows of.
+            copies.replace_by(work / _DATABASE, aside, restore_note(holds=hold))
+            for name in keys:
+                _replace_key(settings.state_dir / name, work / name, aside)
+        sessions, held = _taken_over(settings, hold=hold)
+    return Restored(contents.taken_at, sessions, held, str(aside) if aside.exists() else None)
+
+
+def note_restored(settings: Settings, *, hold: bool = True) -> Restored:
+    """Take the database that is there for a restored one, put back by other means, as `restore` does.
+
+    Raises MusterError while something works the queue, or uses the database. Nothing is changed then.
+    """
+    copies = copies_of(settings.database_url)
+    copies.revision()
+    with _unused(settings):
+        _check_unused(copies)
+        store = Store(settings.database_url)
+        try:
+            store.queue.note_restore(holds=hold)
+        finally:
+            store.close()
+        sessions, held = _taken_over(settings, hold=hold)
+    return Restored(None, sessions, held, None)
+
+
+@contextmanager
+def _unused(settings: Settings) -> Iterator[None]:
+    """Let nothing work the queue and no server begin meanwhile. Raises MusterError while one does."""
     try:
-        with (
-            queue_lock(settings.database_url, settings.state_dir, wait=False),
-            _unserved(settings),
-            tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.state_dir) as directory,
-        ):
-            work = Path(directory)
-            contents, keys = _unpacked(file, work)
-            _check(contents, copies, settings, file)
-            if users := copies.users():
-                raise MusterError(
-                    f"the database is in use: {', '.join(users)} (host and process);"
-                    " stop daemons and `muster web` there first"
-                )
-            if not force and copies.is_live:
-                raise BadInputError(
-                    f"FILE: it would replace the state of cluster {settings.cluster}, which is in use;"
-                    " give --force to put that aside and restore"
-                )
-            aside = settings.state_dir / f"replaced-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
-            with writing_to(settings.state_dir):
-                # With the note in it: a restore that is cut short after that is one that the next pass knows of.
-                copies.replace_by(work / _DATABASE, aside, restore_note(holds=hold))
-                for name in keys:
-                    _replace_key(settings.state_dir / name, work / name, aside)
-            sessions, held = _taken_over(settings, hold=hold)
+        with queue_lock(settings.database_url, settings.state_dir, wait=False), _unserved(settings):
+            yield
     except PassInProgressError:
         raise MusterError(
             "a daemon or a pass works the queue; stop it first (`service muster stop`, on every control node)"
         ) from None
-    return Restored(contents.taken_at, sessions, held, str(aside) if aside.exists() else None)
+
+
+def _check_unused(copies: DatabaseCopies) -> None:
+    if users := copies.users():
+        raise MusterError(
+            f"the database is in use: {', '.join(users)} (host and process); stop daemons and `muster web` there first"
+        )
 
 
 @contextmanager

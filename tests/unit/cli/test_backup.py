@@ -2,6 +2,9 @@
 
 import shutil
 
+import pytest
+
+from muster.core.lifecycle.adoption import Adoption
 from tests.command_line import muster, submitted, write_settings
 
 
@@ -48,6 +51,23 @@ def test_a_refusal_has_exit_code_2_and_one_line(tmp_path):
     refused = muster("restore", str(tmp_path / "b"))
     assert (refused.code, len(refused.errors)) == (2, 1)
     assert "give --force" in refused.err
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-hold",)])
+def test_a_database_that_was_put_back_by_other_means_is_one_that_was_restored(store, flags):
+    submitted("--name", "train")
+    done = muster("restore", "--in-place", *flags)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("took the database that is there for a restored one, with 1 sessions")
+    assert store.queue.adoption() == Adoption(holds=not flags)
+    assert muster("ls", "--json").json[0]["held_by"] == (None if flags else "muster restore")
+
+
+@pytest.mark.parametrize("arguments", [(), ("there", "--in-place")])
+def test_what_to_restore_is_said_once(arguments):
+    refused = muster("restore", *arguments)
+    assert (refused.code, refused.out) == (2, "")
+    assert "give either FILE or --in-place" in refused.err
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path):
