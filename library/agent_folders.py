@@ -53,7 +53,7 @@ attributes:
     description: Changes nothing and returns whether something would be changed.
     support: full
   diff_mode:
-    description: Shows the folders that are created or removed.
+    description: Shows the folders that are created, changed or removed, and their owners, modes and quotas that change.
     support: full
   idempotent:
     description: A second run changes nothing.
@@ -103,7 +103,7 @@ folders:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.muster_agent.folders.mounted import FolderError
-from ansible.module_utils.muster_agent.folders.owned import exists, make, parse_entry, remove
+from ansible.module_utils.muster_agent.folders.owned import Entry, differences, make, parse_entry, remains, remove
 from ansible.module_utils.muster_agent.folders.usage import usage
 
 
@@ -128,11 +128,10 @@ def main() -> None:
     try:
         entries = [parse_entry(entry) for entry in module.params["folders"]]
         for entry in entries:
-            was_there = exists(root, entry.path)
-            will_be_there = {"present": True, "absent": False}.get(state, was_there)
-            if was_there != will_be_there:
-                before[entry.path] = "present" if was_there else "absent"
-                after[entry.path] = "present" if will_be_there else "absent"
+            differing = _differing(root, entry, state)
+            if differing:
+                before[entry.path] = {name: pair[0] for name, pair in differing.items()}
+                after[entry.path] = {name: pair[1] for name, pair in differing.items()}
             if state == "present" and not module.check_mode:
                 make(root, entry, sets_quota=True)
             # A missing folder is removed too, since a killed run may have left it in the trash.
@@ -142,6 +141,15 @@ def main() -> None:
     except (FolderError, KeyError, TypeError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=bool(before), folders=folders, diff={"before": before, "after": after})
+
+
+def _differing(root: str, entry: Entry, state: str) -> dict[str, tuple[str, str]]:
+    """Return what the run would change of a folder: how it is and how it shall be."""
+    if state == "present":
+        return differences(root, entry)
+    if state == "absent" and remains(root, entry.path):
+        return {"state": ("present", "absent")}
+    return {}
 
 
 if __name__ == "__main__":

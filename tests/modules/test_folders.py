@@ -65,7 +65,8 @@ def test_a_killed_runs_trash_is_removed_by_the_next_run(module, tmp_path):
     trash.mkdir(0o700)
     (tmp_path / ENTRY["path"]).rename(trash / "data-00000014")
     (trash / "data-00000014" / "rest").touch()
-    module("absent")
+    assert [module("absent", check=True)["changed"], module("absent")["changed"]] == [True, True]
+    assert not module("absent")["changed"]
     assert list(trash.iterdir()) == []
 
 
@@ -154,6 +155,50 @@ def test_a_folder_whose_making_was_cut_short_gets_its_quota_with_the_next_launch
     assert [made_folders.make(str(tmp_path), entry) for _ in range(2)] == [False, False]
     assert limits == [(NUMBER, 1 << 20)] * 2
     assert (tmp_path / ENTRY["path"]).stat().st_uid == ENTRY["uid"]
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    """Lets the file system have project quotas, which this machine's may lack, by the calls of the Linux kernel."""
+    numbers, limits = {}, {}
+
+    def ioctl(folder, request, data):
+        if request == folder_quota._FSSETXATTR:
+            numbers[os.fstat(folder).st_ino] = data
+        return numbers.get(os.fstat(folder).st_ino, bytes(len(data)))
+
+    def quotactl(command, _source, number, data):
+        if command == folder_quota._SET_QUOTA:
+            limits[number] = data
+        return limits.get(number, bytes(len(data)))
+
+    monkeypatch.setattr(folder_quota.fcntl, "ioctl", ioctl)
+    monkeypatch.setattr(folder_quota, "_quotactl", quotactl)
+    monkeypatch.setattr(folder_quota, "_state", lambda _system: folder_quota._COUNTED | folder_quota._ENFORCED)
+
+
+@pytest.mark.usefixtures("counting")
+def test_another_quota_is_a_change_that_check_mode_foretells(module):
+    module("present")
+    assert not module("present")["changed"]
+    larger, path = {**ENTRY, "quota_bytes": 1 << 20}, ENTRY["path"]
+    foreseen, done = module("present", larger, check=True), module("present", larger)
+    assert (
+        foreseen["diff"]
+        == done["diff"]
+        == {"before": {path: {"quota": "none"}}, "after": {path: {"quota": "1048576 bytes"}}}
+    )
+    assert (foreseen["changed"], done["changed"], module("present", larger)["changed"]) == (True, True, False)
+    assert [module("present")["changed"] for _ in range(2)] == [True, False]
+
+
+def test_a_folder_of_another_owner_is_a_change_that_check_mode_foretells(module, tmp_path):
+    module("present")
+    path = ENTRY["path"]
+    os.chown(tmp_path / path, 4712, NUMBER)
+    foreseen, done = module("present", check=True), module("present")
+    assert foreseen["diff"] == done["diff"] == {"before": {path: {"uid": "4712"}}, "after": {path: {"uid": "4711"}}}
+    assert (foreseen["changed"], done["changed"], module("present")["changed"]) == (True, True, False)
 
 
 def test_why_a_quota_is_not_enforced():

@@ -94,6 +94,34 @@ def exists(folders_root: str, path: str) -> bool:
     return True
 
 
+def differences(folders_root: str, entry: Entry) -> dict[str, tuple[str, str]]:
+    """Return what `make` would change of a folder, quota included: how it is and how it shall be, in words.
+
+    Raises FolderError.
+    """
+    try:
+        with opened(folders_root, entry.path) as folder:
+            state = os.fstat(folder)
+            limit = quota.limited_to(folder, entry.number)
+    except FileNotFoundError:
+        return {"state": ("absent", "present")}
+    except OSError as error:
+        raise FolderError(f"folder {entry.path} cannot be read: {_cause(error)}") from error
+    pairs = {
+        "uid": (str(state.st_uid), str(entry.uid)),
+        "gid": (str(state.st_gid), str(entry.number)),
+        "mode": (f"{state.st_mode & 0o7777:04o}", f"{_FOLDER_MODE:04o}"),
+        # Where the file system cannot count, nothing is set.
+        "quota": (limit or "", quota.in_words(entry.quota_bytes) if limit else ""),
+    }
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def remains(folders_root: str, path: str) -> bool:
+    """Return whether `remove` would find anything: the folder, or what a killed run left of it in the trash."""
+    return exists(folders_root, path) or (Path(folders_root).resolve() / _TRASH / path.rpartition("/")[2]).is_dir()
+
+
 def remove(folders_root: str, path: str) -> bool:
     """Remove a folder with all that is in it; return whether there was anything. Raises FolderError.
 

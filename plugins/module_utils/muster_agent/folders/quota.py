@@ -69,9 +69,26 @@ def limit(descriptor: int, number: int, quota_bytes: int | None) -> str:
     if not state & _COUNTED:
         return obstacle(system, state)
     _join(descriptor, number)
-    blocks = -(-(quota_bytes or 0) // _BLOCK_BYTES)
+    blocks = _blocks(quota_bytes)
     _quotactl(_SET_QUOTA, system.source, number, _DQBLK.pack(blocks, blocks, 0, 0, 0, 0, 0, 0, _BLOCK_LIMITS))
     return obstacle(system, state)
+
+
+def limited_to(descriptor: int, number: int) -> str | None:
+    """Return the limit of a folder in words, as `in_words` says it; None where the file system cannot count."""
+    system = file_system(descriptor)
+    if not _state(system) & _COUNTED:
+        return None
+    flags, _, _, project, _ = _FSXATTR.unpack(fcntl.ioctl(descriptor, _FSGETXATTR, bytes(_FSXATTR.size)))
+    if project != number or not flags & _INHERITED:
+        return "of no project"
+    blocks = _DQBLK.unpack(_quotactl(_GET_QUOTA, system.source, number, bytes(_DQBLK.size)))[0]
+    return in_words(blocks * _BLOCK_BYTES)
+
+
+def in_words(quota_bytes: int | None) -> str:
+    """Return a limit as the kernel would keep it, in whole blocks."""
+    return f"{_blocks(quota_bytes) * _BLOCK_BYTES} bytes" if quota_bytes else "none"
 
 
 def enforcement(descriptor: int) -> str:
@@ -96,6 +113,10 @@ def obstacle(system: FileSystem, state: int) -> str:
     if system.kind not in _WITH_PROJECTS:
         return f"{_NO_QUOTA}: {system.kind or 'its file system'} has no project quotas"
     return f"{_NO_QUOTA}: its {system.kind} is mounted without prjquota"
+
+
+def _blocks(quota_bytes: int | None) -> int:
+    return -(-(quota_bytes or 0) // _BLOCK_BYTES)
 
 
 def _listed(mountinfo: str, device: str) -> FileSystem:
