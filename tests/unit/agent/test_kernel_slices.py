@@ -11,9 +11,14 @@ echo "$@" >>"$0.log"
 
 
 @pytest.fixture
-def stopped(tmp_path, monkeypatch):
-    """Return a function that sweeps a cluster without sessions, and returns what systemd was told."""
-    mount, program = tmp_path / "cgroup", tmp_path / "bin/systemctl"
+def mount(tmp_path):
+    return tmp_path / "cgroup"
+
+
+@pytest.fixture
+def systemctl(tmp_path, mount, monkeypatch):
+    """Return a function that says what systemd was told."""
+    program = tmp_path / "bin/systemctl"
     (mount / "muster.slice" / SLICE).mkdir(parents=True)
     program.parent.mkdir()
     program.write_text(SYSTEMCTL, encoding="utf-8")
@@ -22,12 +27,34 @@ def stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cgroup, "KEY_ROOT", tmp_path / "keys")
     monkeypatch.setattr(kernel_cgroup, "hierarchies", lambda: kernel_cgroup.Hierarchies(None, None, True, (mount,)))
 
-    def sweep(cluster):
-        kernel_cgroup.sweep(cluster, ())
+    def said():
         log = program.with_suffix(".log")
         return log.read_text(encoding="utf-8") if log.exists() else ""
 
+    return said
+
+
+@pytest.fixture
+def stopped(systemctl):
+    """Return a function that sweeps a cluster without sessions, and returns what systemd was told."""
+
+    def sweep(cluster):
+        kernel_cgroup.sweep(cluster, ())
+        return systemctl()
+
     return sweep
+
+
+def test_kernels_whose_names_differ_in_dashes_alone_end_without_each_other(systemctl, mount):
+    """The roles `ab` and `a-b` of one session; a stopped slice takes all with it that runs in it."""
+    one, other = (kernel_cgroup.Place("lab1", "5e55", "1", name).slice for name in ("ab1", "a-b1"))
+    for name in (one, other):
+        (mount / "muster.slice" / name).mkdir()
+    kernel_cgroup.remove_groups("lab1", "5e55", "ab1")
+    assert systemctl() == f"stop {one}\n"
+    assert "-" not in other.removeprefix("muster-")
+    kernel_cgroup.remove_groups("lab1", "5e55", "a-b1")
+    assert systemctl() == f"stop {one}\nstop {other}\n"
 
 
 def test_what_a_killed_run_left_is_stopped(stopped):

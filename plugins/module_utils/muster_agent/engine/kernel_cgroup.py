@@ -41,8 +41,8 @@ class Place(NamedTuple):
     @property
     def slice(self) -> str:
         """Return systemd's name of the cgroup, in which a dash would mean a slice within another."""
-        words = (self.cluster, self.session_id, self.generation, self.kernel_name)
-        return f"muster-{'_'.join(_flat(word) for word in words)}.slice"
+        words = (_flat(self.cluster), _flat(self.session_id), self.generation, _dotted(self.kernel_name))
+        return f"muster-{'_'.join(words)}.slice"
 
 
 class Hierarchies(NamedTuple):
@@ -88,7 +88,7 @@ def group_of(place: Place, mount: Path | None) -> Path | None:
 
 def remove_groups(cluster: str, session_id: str, kernel_name: str = "") -> None:
     """Remove the groups of a kernel, or of all kernels of a session; what still holds processes stays."""
-    tail = f"_{_flat(kernel_name)}" if kernel_name else ""
+    tail = f"_{_dotted(kernel_name)}" if kernel_name else ""
     for mount in hierarchies().every:
         session = mount / "muster" / cluster / session_id
         for group in list(session.glob(f"*/{kernel_name}") if kernel_name else [session]):
@@ -129,6 +129,11 @@ def _has_namesake(cluster: str) -> bool:
 
 def _flat(word: str) -> str:
     return word.replace("-", "").replace("_", "").replace(".", "")
+
+
+def _dotted(kernel_name: str) -> str:
+    """Return the name with a dot for each dash: it has none itself, so that no two kernels share a slice."""
+    return kernel_name.replace("-", ".")
 
 
 def _remove_tree(directory: Path) -> None:
