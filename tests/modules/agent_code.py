@@ -69,7 +69,7 @@ from ansible.module_utils.muster_agent.launch import (
 )
 from ansible.module_utils.muster_agent.report import app_health, disk_use, host_report, kernel_usage, numa
 from ansible.module_utils.muster_agent.report import observer as agent_observer
-from ansible.modules import agent_converge, agent_folders, agent_report
+from ansible.modules import agent_converge, agent_folders, agent_report, stale_service
 
 __all__ = [
     "account_files",
@@ -127,6 +127,7 @@ __all__ = [
     "plain_folders",
     "plan_differences",
     "removal",
+    "stale_service",
     "tmpfs",
     "versioned_trees",
     "xids",

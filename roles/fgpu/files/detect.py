@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 
 from muster_agent.gpus.nvml_library import NAME, SUCCESS, Nvml, NvmlError
+from muster_agent.process_age import pid_in, process_started_at
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -80,23 +81,16 @@ def libraries() -> dict[str, str | None]:
     return {name: found.get(name) for name in LIBRARIES}
 
 
-def engine_process() -> Path | None:
-    try:
-        process = Path("/proc", Path("/var/run/docker.pid").read_text().strip())
-    except OSError:
-        return None
-    return process if process.is_dir() else None
-
-
 def hook() -> dict[str, object]:
     """Return where the engine finds the container toolkit's hook, and whether the hook is newer than the engine."""
-    process = engine_process()
+    engine = pid_in("/var/run/docker.pid") or 0
+    started_at = process_started_at(engine)
     path = SYSTEM_PATH
-    if process is not None:
-        variables = process.joinpath("environ").read_bytes().decode(errors="replace").split("\0")
+    if started_at is not None:
+        variables = Path(f"/proc/{engine}/environ").read_bytes().decode(errors="replace").split("\0")
         path = next((line[5:] for line in variables if line.startswith("PATH=")), path)
     program = shutil.which("nvidia-container-runtime-hook", path=path)
-    newer = process is not None and program is not None and Path(program).stat().st_ctime > started_at(process)
+    newer = started_at is not None and program is not None and Path(program).stat().st_ctime > started_at
     return {"hook": program, "hook_is_newer": newer}
 
 
@@ -111,13 +105,6 @@ def toolkit() -> str | None:
         if found:
             return found.group(1)
     return None
-
-
-def started_at(process: Path) -> float:
-    booted_at = float(re.findall(r"^btime (\d+)", Path("/proc/stat").read_text(), re.MULTILINE)[0])
-    # The name, in parentheses, may hold blanks itself.
-    ticks = int(process.joinpath("stat").read_text().rpartition(")")[2].split()[19])
-    return booted_at + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def built(path: Path) -> str | None:
