@@ -1,6 +1,7 @@
 """The teardown's first step on the control node: agents are taken out of scheduling, whatever else is wrong."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.hostile.odd_engine import odd_engine
 from tests.unit.inventory.test_checks import LOCAL, ROOT, ansible
 
 END = ["--end-sessions", "--wait", "--timeout", "900"]
@@ -74,3 +76,30 @@ def test_an_agent_on_which_a_session_is_being_launched_is_not_torn_down(torn_dow
     _, said = torn_down(LOCAL, state)
     assert goes_on(said) is not is_refused
     assert (f"known is given train-{state}" in " ".join(said.split())) is is_refused
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_host_leaves_its_swarm_if_the_role_was_run_there(tmp_path: Path, monkeypatch, is_ours):
+    """A single agent is in no swarm of Muster's, and may be in one of the site's."""
+    docker, mark = tmp_path / "bin/docker", tmp_path / "99-muster.conf"
+    docker.parent.mkdir()
+    docker.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/log\n', encoding="utf-8")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
+    if is_ours:
+        mark.touch()
+    text = (ROOT / "roles/overlay_network/tasks/teardown.yml").read_text(encoding="utf-8")
+    text = text.replace("/etc/sysctl.d/99-muster.conf", str(mark)).replace("/etc/modules-load.d", str(tmp_path))
+    swarm = {"LocalNodeState": "active", "NodeID": "n1", "ControlAvailable": True}
+    with odd_engine(tmp_path) as engine:
+        engine.body = json.dumps({"Swarm": swarm}).encode()
+        play = tmp_path / "play.yml"
+        tasks = yaml.safe_load(text.replace("/var/run/docker.sock", engine.path))
+        play.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]), encoding="utf-8")
+        variables = {**LOCAL, "overlay_network_managers": ["host"]}
+        done = ansible("ansible-playbook", "-i", "host,", "-e", json.dumps(variables), play)
+    assert done.returncode == 0, done.stdout
+    log = tmp_path / "log"
+    commands = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    assert commands == (["swarm leave --force", "network rm docker_gwbridge"] if is_ours else [])
+    assert not mark.exists()
