@@ -10,13 +10,17 @@ import yaml
 
 from tests.unit.inventory.test_checks import LOCAL, ROOT, ansible
 
-TASKS = ROOT / "roles/docker_engine/tasks"
 READ = {"rc": 0, "stdout": '{"proxies": {"https-proxy": "http://ada:s3cret@proxy"}}'}
 FACTS = {
     "docker_engine_daemon_json": READ,
     "docker_engine_options_wanted": {"log-driver": "json-file"},
     "docker_engine_systemd": {"stat": {"exists": False}},
+    "docker_engine_former": "",
     "docker_engine_open_files": {"stdout": "1024"},
+    "folders_fstab": {"rc": 0},
+    "folders_line": "nas:/export /srv/muster/folders nfs defaults,nofail 0 0",
+    "session_firewall_program": "/usr/local/sbin/muster-firewall",
+    "session_firewall_systemd": {"stat": {"exists": False}},
 }
 
 
@@ -30,23 +34,30 @@ def tasks_of(found: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("file", "name", "path"),
     [
-        ("configure", "Write daemon.json", "dest"),
-        ("configure", "Restore the former daemon.json", "dest"),
-        ("open_files", "Keep the init script from asking for more open files than the host allows", "path"),
-        ("teardown", "Restore the files that were there", "dest"),
+        ("docker_engine/tasks/configure", "Write daemon.json", "dest"),
+        ("docker_engine/tasks/configure", "Restore the former daemon.json", "dest"),
+        (
+            "docker_engine/tasks/open_files",
+            "Keep the init script from asking for more open files than the host allows",
+            "path",
+        ),
+        ("docker_engine/tasks/teardown", "Restore the files that were there", "dest"),
+        ("session_firewall/tasks/configure", "Make the init script apply the rules before the engine starts", "path"),
+        ("folders/tasks/mount", "Write its line to fstab", "path"),
     ],
 )
 def test_a_file_that_only_root_may_read_stays_so(tmp_path: Path, file: str, name: str, path: str):
-    """A proxy's password may be in it (docs/proxy.md)."""
+    """A proxy's password may be in it (docs/proxy.md), or a share's."""
     own = tmp_path / "file"
     own.write_text("s3cret\n", encoding="utf-8")
     own.chmod(0o600)
-    (task,) = (t for t in tasks_of(yaml.safe_load((TASKS / f"{file}.yml").read_text())) if t["name"] == name)
+    (task,) = (t for t in tasks_of(yaml.safe_load((ROOT / f"roles/{file}.yml").read_text())) if t["name"] == name)
     (module,) = (key for key in task if key.startswith("ansible.builtin."))
     # The role writes as root; the modes are the same for anybody.
     task[module] = {key: value for key, value in task[module].items() if key not in {"owner", "group"}}
     found = {"files": {str(own): "former\n"}}
-    if file != "teardown":
+    task.pop("notify", None)
+    if not file.endswith("teardown"):
         task[module][path] = str(own)
     play = tmp_path / "play.yml"
     play.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": [task]}]), encoding="utf-8")
