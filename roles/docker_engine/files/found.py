@@ -32,7 +32,9 @@ def packages() -> list[str]:
 
 
 def accounts() -> list[str]:
-    lines = [line for name in ("/etc/passwd", "/etc/group") for line in Path(name).read_text().splitlines()]
+    # Comments on accounts may be older than UTF-8.
+    texts = [Path(name).read_text("utf-8", "replace") for name in ("/etc/passwd", "/etc/group")]
+    lines = [line for text in texts for line in text.splitlines()]
     return sorted({line.split(":")[0] for line in lines})
 
 

@@ -1,0 +1,128 @@
+"""Roles on hosts whose locale, encodings, paths and package lists are not those of a fresh installation."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.inventory.test_checks import LOCAL, ROOT, ansible
+from tests.unit.inventory.test_files_of_hosts import tasks_of
+
+SHELL = "#!/bin/sh\n"
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Puts a program of the test's before those of this machine."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
+
+    def make(name: str, script: str) -> None:
+        (directory / name).write_text(SHELL + script, encoding="utf-8")
+        (directory / name).chmod(0o755)
+
+    return make
+
+
+def tasks(path: str, *names: str) -> list[dict[str, Any]]:
+    found = tasks_of(yaml.safe_load((ROOT / "roles" / f"{path}.yml").read_text(encoding="utf-8")))
+    return [task for task in found if task["name"] in names]
+
+
+def run(directory: Path, chosen: list[dict[str, Any]], **variables: object) -> str:
+    play = directory / "play.yml"
+    play.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": chosen}]), encoding="utf-8")
+    done = ansible("ansible-playbook", "-i", "host,", "-e", json.dumps({**LOCAL, **variables}), play)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_young_package_lists_without_a_package_are_fetched_again(tmp_path, programs):
+    """As after the vendor's repository was added by a run that broke off before it fetched the list."""
+    programs("dpkg-query", "exit 1")
+    programs("find", "echo /var/lib/apt/lists/partial; echo /var/lib/apt/lists/deb_Packages")
+    programs("apt-cache", "echo 'Package: bash'")
+    chosen = yaml.safe_load((ROOT / "roles/apt_packages/tasks/main.yml").read_text(encoding="utf-8"))
+    for task in chosen:
+        if "ansible.builtin.apt" in task:
+            del task["ansible.builtin.apt"]
+            task["ansible.builtin.debug"] = {"msg": f"apt: {task['name']}"}
+    for names, is_fetched in ((["bash"], False), (["bash", "docker-ce"], True)):
+        said = run(tmp_path, chosen, apt_packages_names=names, apt_packages_cache_valid_s=86400)
+        assert "apt: Install the missing packages" in said
+        assert ("apt: Fetch the package lists" in said) is is_fetched
+
+
+def test_directories_of_an_engine_that_are_not_there_stop_no_teardown_in_any_language(tmp_path, programs):
+    programs("find", '[ "$LC_ALL" = C ] && echo No such file >&2 || echo Datei nicht gefunden >&2\nexit 1')
+    chosen = tasks("docker_engine/tasks/remove", "Remove the engine's directories")
+    found = {"files": {"/etc/docker/daemon.json": None}}
+    assert "failed=0" in run(tmp_path, chosen, docker_engine_found=found, docker_engine_emptied={})
+
+
+def test_a_certificate_with_line_ends_of_windows_is_found_in_the_trust_store(tmp_path):
+    (tmp_path / "ca.pem").write_bytes(b"-----BEGIN\r\nMII\r\n-----END\r\n")
+    (tmp_path / "bundle").write_bytes(b"one\n" + (tmp_path / "ca.pem").read_bytes() + b"two\n")
+    (check,) = tasks("site_ca/tasks/main", "Check whether the trust store has them")
+    command = check["ansible.builtin.command"]
+    bundle = "/etc/ssl/certs/ca-certificates.crt"
+    command["argv"] = [word.replace(bundle, f"{tmp_path}/bundle") for word in command["argv"]]
+    show = {"ansible.builtin.debug": {"msg": "codes {{ site_ca_trusted.results | map(attribute='rc') | list }}"}}
+    (tmp_path / "other.pem").write_bytes(b"-----BEGIN\nMIX\n-----END\n")
+    certificates = [str(tmp_path / "ca.pem"), str(tmp_path / "other.pem")]
+    assert "codes [0, 1]" in run(tmp_path, [check, show], site_ca_certificates=certificates)
+
+
+def test_accounts_with_comments_of_any_encoding_are_recorded(tmp_path, programs):
+    (tmp_path / "passwd").write_bytes(b"root:x:0:0::/root:/bin/sh\nada:x:1000:1000:Ada Gr\xfcn:/home/ada:/bin/sh\n")
+    script = (ROOT / "roles/docker_engine/files/found.py").read_text(encoding="utf-8")
+    for path in ("/etc/passwd", "/var/lib/muster/found.json"):
+        script = script.replace(path, str(tmp_path / Path(path).name))
+    programs("dpkg-query", "exit 0")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ada" in json.loads((tmp_path / "found.json").read_text())["accounts"]
+
+
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        ("muster.service", "ExecStart='/opt/my 100%% venv/bin/muster' daemon"),
+        ("muster-web.service", "ExecStart='/opt/my 100%% venv/bin/muster' web --tls-key '/etc/ssl/my 100%% key'"),
+        ("cron", "* * * * * root '/opt/my 100\\% venv/bin/muster' pass >>/var/log/muster/pass.log 2>&1"),
+        ("muster.init", "daemon='/opt/my 100% venv/bin/muster'"),
+    ],
+)
+def test_muster_may_lie_in_a_directory_with_blanks_and_percent_signs(tmp_path, template, line):
+    chosen = [{"ansible.builtin.debug": {"msg": "{{ lookup('template', path).splitlines() }}"}}]
+    variables = {
+        "control_node_muster_executable": "/opt/my 100% venv/bin/muster",
+        "control_node_server_arguments": ["--tls-key", "/etc/ssl/my 100% key"],
+        "control_node_cron_schedule": "* * * * *",
+        "control_node_version": {"stdout_lines": ["0.1.0"]},
+    }
+    path = str(ROOT / f"roles/control_node/templates/{template}.j2")
+    said = run(tmp_path, chosen, path=path, **variables)
+    assert json.dumps(line) in said
+
+
+def test_what_a_run_that_broke_off_left_of_mig_is_taken_away(tmp_path, programs):
+    """The record is written before the GPUs are divided, and the unit after that."""
+    programs("systemctl", "exit 0")
+    record = tmp_path / "mig"
+    record.mkdir()
+    chosen = tasks("fgpu/tasks/teardown", "Find what was set up", "Undo MIG")
+    (tmp_path / "mig_teardown.yml").write_text((ROOT / "roles/fgpu/tasks/mig_teardown.yml").read_text())
+    (tmp_path / "mig_geometry.yml").write_text(
+        yaml.safe_dump([{"ansible.builtin.debug": {"msg": "it is to {{ fgpu_mig_command }}"}}])
+    )
+    paths = {f"fgpu_{name}": str(tmp_path / name) for name in ("mps_unit", "mig_unit", "mig_program")}
+    said = run(tmp_path, chosen, fgpu_mig_directory=str(record), **paths)
+    assert "it is to restore" in said
+    assert not record.exists()
