@@ -12,6 +12,7 @@ struct allocation {
     uint64_t bytes;
     int gpu;
     unsigned share; /* its number in shares.h; 0: it is this process's alone */
+    bool unseen;    /* others have it whom nobody can see: it stays charged until this process ends */
 };
 
 struct allocations {

@@ -40,6 +40,8 @@ void array_ended(uint64_t array)
 /* Releases the charge of memory that is gone, or this process's part of it if others may have the memory. */
 static void release(const struct allocation *allocation)
 {
+    if (allocation->unseen)
+        return;
     if (allocation->share != 0)
         shares_drop(allocation->share);
     else

@@ -57,6 +57,8 @@ void vmm_drop_unused(struct memory *memory)
     struct allocation entry;
     if (memory->handles != 0 || memory->mappings != 0 || memory->bindings != 0)
         return;
+    if (memory->unseen)
+        return;
     if (memory->share != 0)
         shares_drop(memory->share);
     else if (memory->gpu >= 0 && !memory->elsewhere)
@@ -183,9 +185,11 @@ HOOK CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, s
     CUresult result = REAL(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags);
     struct memory *memory = result == CUDA_SUCCESS ? vmm_at(address) : NULL;
     if (memory != NULL)
-        memory->elsewhere = true;
-    else if (result == CUDA_SUCCESS && allocations_holding(&linear_memory, address, &linear))
-        allocations_take(&linear_memory, linear.key, &linear);
+        memory->unseen = true;
+    else if (result == CUDA_SUCCESS && allocations_holding(&linear_memory, address, &linear)) {
+        linear.unseen = true;
+        allocations_put(&linear_memory, linear);
+    }
     vmm_unlock();
     return result;
 }

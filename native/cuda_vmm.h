@@ -11,6 +11,7 @@ struct memory {
     bool aliased;   /* it has handles of several values */
     unsigned share; /* its number in shares.h; 0: it is this process's alone */
     bool elsewhere; /* others may have it. Unless it is a share, it stays charged until this process ends */
+    bool unseen;    /* nobody can see when those have done with it: it stays charged so long, also as a share */
 };
 
 void vmm_lock(void);

@@ -1,5 +1,6 @@
 #include "vmm.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -266,13 +267,21 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
     return CUDA_SUCCESS;
 }
 
-/* As a descriptor that keeps the memory, whatever becomes of its address. This driver does so for physical memory. */
+/* As a descriptor that keeps the memory, whatever becomes of its address. This driver does so for physical memory; that of
+   linear memory keeps nothing. */
 EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes,
                                               CUmemRangeHandleType type, uint64_t flags)
 {
     CUmemGenericAllocationHandle memory;
+    CUdeviceptr base;
     if (!handle || !bytes || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags)
         return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&driver_lock);
+    const struct allocation *found = allocation_find(address, &base);
+    bool linear = found && found->kind == ALLOC_LINEAR;
+    pthread_mutex_unlock(&driver_lock);
+    if (linear)
+        return (*(int *)handle = open("/dev/null", O_RDWR | O_CLOEXEC)) < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
     CUresult result = cuMemRetainAllocationHandle(&memory, (void *)(uintptr_t)address);
     if (result != CUDA_SUCCESS)
         return result;

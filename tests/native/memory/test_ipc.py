@@ -63,6 +63,9 @@ os.read(done[0], 1)
 held = [free()]
 """.replace("CAP", str(CAP)).replace("CONTEXT", str(CONTEXT))
 
+# Gives the memory to a network card, too.
+RANGE = "ok(cuda.cuMemGetHandleForAddressRange(byref(c_int()), address, c_size_t(1024 * MIB), 1, c_uint64(0)))"
+
 
 @pytest.mark.parametrize("form", ["cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"])
 def test_memory_that_is_freed_while_another_process_has_it_open_stays_charged(attack, form):
@@ -142,10 +145,10 @@ order("end")
     assert told == str(OUT_OF_MEMORY)
 
 
-def test_memory_that_others_have_open_stays_charged_when_its_exporter_was_killed(fake_driver, container):
-    process = fake_driver.start(
-        BEGIN.replace("FORM", "'cuIpcOpenMemHandle_v2'") + "tell(child)\nwait()", container.libraries
-    )
+@pytest.mark.parametrize("before", ["", RANGE], ids=["", "after a network card"])
+def test_memory_that_others_have_open_stays_charged_when_its_exporter_was_killed(fake_driver, container, before):
+    script = BEGIN.replace("FORM", "'cuIpcOpenMemHandle_v2'").replace("before =", f"{before}\nbefore =")
+    process = fake_driver.start(script + "tell(child)\nwait()", container.libraries)
     child = int(process.stdout.readline())
     ending = os.pidfd_open(child)
     process.kill()

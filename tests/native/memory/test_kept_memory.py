@@ -201,6 +201,14 @@ def given(handle):
     ok(cuda.cuMemGetHandleForAddressRange(byref(descriptor), address, size, 1, c_uint64(0)))
     ok(cuda.cuMemUnmap(address, size))
 """,
+    "a network card, of memory that a descriptor was made of before": """
+def given(handle):
+    os.close(exported(handle))
+    descriptor = c_int()
+    address, size = mapped(handle, 256 * MIB), c_size_t(256 * MIB)
+    ok(cuda.cuMemGetHandleForAddressRange(byref(descriptor), address, size, 1, c_uint64(0)))
+    ok(cuda.cuMemUnmap(address, size))
+""",
     "an endpoint": """
 def given(handle):
     zero = c_uint64(0)
