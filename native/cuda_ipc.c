@@ -7,12 +7,12 @@
 #include "shares.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct allocations opened = ALLOCATIONS_EMPTY; /* by address; in `bytes`, how often it is open */
+static struct allocations opened = ALLOCATIONS_EMPTY; /* by address, of a context; in `bytes`, how often it is open */
 
-/* What is open stays: the driver refuses a child whose parent had any. */
 static void forget(void)
 {
     pthread_mutex_init(&mutex, NULL);
+    allocations_forget(&opened);
 }
 
 __attribute__((constructor)) static void watch_forks(void)
@@ -48,14 +48,16 @@ static CUresult open_handle(CUdeviceptr *address, CUipcMemHandle handle, unsigne
                             CUresult (*real)(CUdeviceptr *, CUipcMemHandle, unsigned))
 {
     struct allocation allocation = {0};
+    CUcontext context = NULL;
     process_check();
     pthread_mutex_lock(&mutex);
     CUresult result = real(address, handle, flags);
     unsigned share = result == CUDA_SUCCESS ? shares_import_named(name_of(&handle)) : 0;
     if (share != 0) {
+        REAL(cuCtxGetCurrent)(&context);
         allocations_get(&opened, *address, &allocation);
         allocations_put(&opened, (struct allocation){
-                                     .key = *address, .share = share, .bytes = allocation.bytes + 1});
+                                     .key = *address, .owner = context, .share = share, .bytes = allocation.bytes + 1});
     }
     pthread_mutex_unlock(&mutex);
     return result;
@@ -84,4 +86,15 @@ HOOK CUresult cuIpcCloseMemHandle(CUdeviceptr address)
     }
     pthread_mutex_unlock(&mutex);
     return result;
+}
+
+void opened_memory_ends_with(CUcontext context)
+{
+    struct allocation allocation;
+    size_t from = 0;
+    pthread_mutex_lock(&mutex);
+    while (allocations_take_of(&opened, context, &from, &allocation))
+        for (; allocation.bytes != 0; allocation.bytes--)
+            shares_drop(allocation.share);
+    pthread_mutex_unlock(&mutex);
 }

@@ -64,6 +64,7 @@ void memory_ends_with(CUcontext context)
     end_with(&linear_memory, context);
     end_with(&arrays, context);
     end_with(&limit_memory, context);
+    opened_memory_ends_with(context);
 }
 
 /* Returns the charge for managed memory. The driver moves it to the host's memory when the GPU is full, so that best

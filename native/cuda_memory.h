@@ -10,5 +10,7 @@ extern struct allocations linear_memory, arrays, limit_memory;
 void memory_note(struct allocations *allocations, const struct charge *charge, CUcontext context, uint64_t key);
 /* Releases the charges of all memory of a context that the driver has destroyed. */
 void memory_ends_with(CUcontext context);
+/* Notes that a context has ended, and with it what it had open of other processes' memory. */
+void opened_memory_ends_with(CUcontext context);
 /* Notes that an array is gone, and with it what kept the memory that was mapped into it. */
 void array_ended(uint64_t array);

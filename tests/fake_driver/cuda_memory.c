@@ -75,8 +75,8 @@ struct allocation *allocation_opened(int number, CUdeviceptr *base)
 void free_memory_of(CUcontext context)
 {
     for (uint32_t place = 1; place <= used; place++)
-        if ((table[place].kind == ALLOC_LINEAR || table[place].kind == ALLOC_MANAGED) &&
-            table[place].context == context) {
+        if ((table[place].kind == ALLOC_LINEAR || table[place].kind == ALLOC_MANAGED ||
+             table[place].kind == ALLOC_OPENED) && table[place].context == context) {
             release_bytes(&table[place]);
             allocation_drop((CUdeviceptr)place << ADDRESS_BITS);
         }

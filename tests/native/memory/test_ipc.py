@@ -26,6 +26,8 @@ def importer(handle, form):
     while order := os.read(orders[0], 5):
         if order == b"close":
             ok(cuda.cuIpcCloseMemHandle(address))
+        elif order == b"reset":
+            ok(cuda.cuDevicePrimaryCtxReset_v2(0))
         elif order == b"open ":
             assert opened(handle, form).value == address.value
         elif order == b"other":
@@ -102,6 +104,21 @@ tell(held)
 """
     )
     assert (told, used) == (f"[1024, 1024, {-CONTEXT // MIB}]", CONTEXT)
+
+
+def test_memory_that_was_open_in_a_context_that_ended_is_free_once_its_exporter_has_freed_it(attack):
+    told, used = attack(
+        BEGIN.replace("FORM", "'cuIpcOpenMemHandle_v2'")
+        + """
+order("open")
+order("reset")
+ok(cuda.cuMemFree_v2(address))
+held.append(free())
+order("end")
+tell(held)
+"""
+    )
+    assert (told, used) == (f"[1024, {-CONTEXT // MIB}]", CONTEXT)
 
 
 def test_memory_that_nobody_has_open_ends_with_its_exporter(attack):
