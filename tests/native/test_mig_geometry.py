@@ -68,6 +68,27 @@ def test_after_a_reboot_the_geometry_is_the_one_that_was_wanted(geometry, fake_d
     assert instances(fake_driver) == [35, 35, 35, 35]
 
 
+@pytest.mark.parametrize("trouble", ["lost", "used"])
+def test_after_a_reboot_a_gpu_that_fails_keeps_no_other_from_its_geometry(geometry, fake_driver, trouble) -> None:
+    """The first of two has fallen off the bus, or a program that watches GPUs has it already."""
+    geometry("apply", ["2g.35gb", "2g.35gb"])
+    geometry("restore")
+    environment = {"LD_LIBRARY_PATH": str(fake_driver.directory)}
+    if trouble == "lost":
+        subprocess.run([fake_driver.directory / "fakegpu", "ail", "0", "lost", "1"], check=True)
+        with pytest.raises(RuntimeError, match=r"^GPU 0: .*GPU is lost"):
+            geometry("boot")
+    else:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        command = [fake_driver.directory / "smi", "hold", "1048576"]
+        with subprocess.Popen(command, env=environment, **pipes) as holder:
+            holder.stdout.readline()
+            with pytest.raises(RuntimeError, match=r"^GPU 0 .*processes use it"):
+                geometry("boot")
+            holder.stdin.close()
+    assert instances(fake_driver) == [35, 35]
+
+
 def test_the_most_precise_model_says_the_profiles(geometry, fake_driver) -> None:
     geometry("apply", {"default": ["7g.141gb"], "fake gpu": ["1g.18gb"], "gpu": ["2g.35gb"], "fake": []})
     assert instances(fake_driver) == [18, 18]

@@ -4,8 +4,9 @@
 `plan-apply DIRECTORY` and `apply DIRECTORY` read JSON from stdin: `profiles` (names, or such a list by GPU model with
 `default`) and `busy` (UUIDs of devices that containers have). `apply` writes to DIRECTORY the GPUs' former geometries
 (found.json) and their new ones (wanted.json). `boot DIRECTORY` applies the new ones again, since the driver loses mode
-and geometry when it is unloaded. `plan-restore DIRECTORY` and `restore DIRECTORY` restore the former ones; they read
-`busy` too. All print JSON: `changed`, and each GPU's geometry before and after; null stands for MIG mode off.
+and geometry when it is unloaded; a GPU that fails keeps no other from it. `plan-restore DIRECTORY` and `restore
+DIRECTORY` restore the former ones; they read `busy` too. All print JSON: `changed`, and each GPU's geometry before and
+after; null stands for MIG mode off.
 Written for Python 3.9.
 """
 
@@ -86,11 +87,15 @@ class Driver(Nvml):
             raise GeometryError(f"{error.function}: {error.reason}") from error
 
 
-def gpus_of_host() -> list[Gpu]:
+def driver_of_host() -> Driver:
     try:
-        driver = Driver()
+        return Driver()
     except OSError as error:
         raise GeometryError(f"no NVIDIA driver answers ({NAME})") from error
+
+
+def gpus_of_host() -> list[Gpu]:
+    driver = driver_of_host()
     return [Gpu(driver, index) for index in range(driver.count())]
 
 
@@ -333,16 +338,38 @@ def write(file: Path, geometries: dict[str, list[str] | None]) -> None:
     unfinished.replace(file)
 
 
+def boot(directory: Path) -> dict[str, object]:
+    """Divide each GPU as it was. Raises GeometryError, with the troubles of all, once that was tried with each."""
+    desired, driver = read(directory / "wanted.json"), driver_of_host()
+    changed: list[dict[str, object]] = []
+    troubles = [trouble for index in range(driver.count()) if (trouble := divide(driver, index, desired, changed))]
+    if troubles:
+        raise GeometryError("; ".join(troubles))
+    return {"changed": bool(changed), "gpus": changed}
+
+
+def divide(driver: Driver, index: int, desired: dict[str, list[str] | None], changed: list[dict[str, object]]) -> str:
+    """Give a GPU its desired geometry, and note it in `changed` if it had another; return why that failed, or ""."""
+    try:
+        gpu = Gpu(driver, index)
+        before = gpu.geometry()
+        if gpu.uuid in desired and before != desired[gpu.uuid]:
+            gpu.refuse_if_used(set())
+            change(gpu, desired[gpu.uuid])
+            changed.append({"gpu": gpu.name, "was": before, "is": desired[gpu.uuid]})
+    except GeometryError as error:
+        return str(error) if str(error).startswith("GPU ") else f"GPU {index}: {error}"
+    return ""
+
+
 def run(command: str, directory: Path) -> dict[str, object]:
-    found_file, desired_file = directory / "found.json", directory / "wanted.json"
-    given = {} if command == "boot" else json.load(sys.stdin)
-    gpus, found = gpus_of_host(), read(found_file)
     if command == "boot":
-        desired = read(desired_file)
-    elif command in {"restore", "plan-restore"}:
-        desired = found
-    else:
-        desired = desired_geometries(gpus, given["profiles"], found)
+        return boot(directory)
+    found_file, desired_file = directory / "found.json", directory / "wanted.json"
+    given = json.load(sys.stdin)
+    gpus, found = gpus_of_host(), read(found_file)
+    restores = command in {"restore", "plan-restore"}
+    desired = found if restores else desired_geometries(gpus, given["profiles"], found)
     before = {gpu.uuid: gpu.geometry() for gpu in gpus}
     changing = [gpu for gpu in gpus if gpu.uuid in desired and before[gpu.uuid] != desired[gpu.uuid]]
     for gpu in changing:
