@@ -101,7 +101,8 @@ def _nameservers_here() -> list[str]:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        # In comments other programs write what they like.
+        return Path(path).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return ""
 

@@ -74,6 +74,7 @@ def test_a_name_server_in_a_closed_network_answers_at_its_port_alone():
         ("nameserver 127.0.0.53\n", "nameserver 192.0.2.53\nnameserver fe80::1%eth0\n", {}, ["192.0.2.53", "fe80::1"]),
         ("nameserver 192.0.2.53\n", "", {"dns": ["192.0.2.54"]}, ["192.0.2.54"]),
         ("nameserver 127.0.0.1\nnameserver ::1\n", "nameserver 192.0.2.53\n", {}, []),
+        ("nameserver 192.0.2.53;\nnameserver gateway\nnameserver 192.0.2.54\n", "", {}, ["192.0.2.54"]),
         ("", "", {}, []),
     ],
 )

@@ -10,6 +10,9 @@ from ansible.errors import AnsibleFilterError
 
 from tests.shipped_program import as_shipped
 
+FIREWALL = {"backend": "auto", "agents": {}, "control": {}, "closed": [], "open": [], "peers": [], "swarm": False}
+FIREWALL |= {"manager_port": 2377, "data_port": 4789}
+
 
 def start(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-IS", "-c", program, *arguments]
@@ -37,6 +40,17 @@ def test_the_firewalls_program_brings_modules_that_its_modules_need():
     done = start(as_shipped("roles/session_firewall/files/muster_firewall.py"), "no such command")
     assert done.returncode == 2
     assert done.stderr.startswith("muster-firewall apply | check")
+
+
+def test_the_firewall_is_set_whatever_a_comment_in_resolv_conf_says(tmp_path):
+    """It is applied at each boot before the engine starts, which starts without it too."""
+    (tmp_path / "resolv.conf").write_bytes(b"# f\xfcr das Netz\nnameserver 192.0.2.53\n")
+    program = as_shipped("roles/session_firewall/files/muster_firewall.py")
+    for path in ("/etc/resolv.conf", "/run/muster-firewall.lock"):
+        program = program.replace(path, f"{tmp_path}/{path.rpartition('/')[2]}")
+    command = [sys.executable, "-IS", "-c", program, "check", "-"]
+    done = subprocess.run(command, input=json.dumps(FIREWALL), capture_output=True, text=True, check=False)
+    assert "decode" not in done.stderr, done.stderr
 
 
 def test_a_script_that_would_read_its_own_file_is_refused(tmp_path):

@@ -100,6 +100,16 @@ def nameservers(resolv_conf: str, stub_conf: str, engine_options: dict[str, Any]
 
 
 def _servers(resolv_conf: str) -> list[str]:
+    """Return the name servers of resolv.conf(5). What is no address is passed over, as the C library does."""
     lines = (line.split() for line in resolv_conf.splitlines())
     # A link-local address may name its interface: fe80::1%eth0.
-    return [words[1].partition("%")[0] for words in lines if len(words) > 1 and words[0] == "nameserver"]
+    found = [words[1].partition("%")[0] for words in lines if len(words) > 1 and words[0] == "nameserver"]
+    return [text for text in found if _is_address(text)]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
