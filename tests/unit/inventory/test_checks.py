@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
@@ -96,3 +97,27 @@ def test_a_control_node_leaves_the_data_folders_directory_as_it_is(tmp_path):
         ("changed", "missing"),
         ("skipping", "share"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("database", "cluster", "is_refused"),
+    [
+        ("", "muster", True),
+        ("sqlite:////srv/shared/muster.db", "muster", True),
+        ("postgresql://muster:s3cret@db/muster", "muster", False),
+        ("", "other", False),
+    ],
+)
+def test_two_control_nodes_of_a_cluster_have_one_database(tmp_path, database, cluster, is_refused):
+    """Each would take what the other launches for leftovers of its own."""
+    (check, *_) = yaml.safe_load((ROOT / "roles/control_node/tasks/preflight.yml").read_text(encoding="utf-8"))
+    hosts = {"c1": {**LOCAL, "control_node_cluster": cluster}, "c2": {**LOCAL}}
+    inventory = {"all": {"children": {"control": {"hosts": hosts}}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
+    play = {"hosts": "all", "gather_facts": False, "tasks": [check]}
+    check["vars"] |= {"control_node_database": database, "control_node_settings": {}}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
+    done = ansible("ansible-playbook", "-i", tmp_path / "hosts.yml", "-l", "c1", tmp_path / "play.yml")
+    assert (done.returncode != 0) is is_refused, done.stdout
+    assert ("c1 and c2 are control nodes of the cluster muster" in " ".join(done.stdout.split())) is is_refused
+    assert "s3cret" not in done.stdout
