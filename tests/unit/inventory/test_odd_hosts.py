@@ -79,6 +79,16 @@ def test_a_certificate_with_line_ends_of_windows_is_found_in_the_trust_store(tmp
     assert "codes [0, 1]" in run(tmp_path, [check, show], site_ca_certificates=certificates)
 
 
+@pytest.mark.parametrize(("second", "is_refused"), [("b/ca.crt", True), ("b/other.pem", False)])
+def test_certificates_that_would_take_each_others_place_are_refused(tmp_path, second, is_refused):
+    """A host would trust one of them, and each run would change it."""
+    chosen = tasks("site_ca/tasks/main", "Refuse certificates that would take each other's place")
+    chosen[0]["ignore_errors"] = True
+    said = run(tmp_path, chosen, site_ca_certificates=["a/ca.pem", second])
+    assert ("ignored=1" in said) is is_refused
+    assert ("ca.crt, ca.crt. Rename one." in " ".join(said.split())) is is_refused
+
+
 def test_accounts_with_comments_of_any_encoding_are_recorded(tmp_path, programs):
     (tmp_path / "passwd").write_bytes(b"root:x:0:0::/root:/bin/sh\nada:x:1000:1000:Ada Gr\xfcn:/home/ada:/bin/sh\n")
     script = (ROOT / "roles/docker_engine/files/found.py").read_text(encoding="utf-8")
