@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from muster.core.model.session import Session
 from muster.core.model.token import Token
 from muster.core.values.errors import NotFoundError
-from muster.service.identity.permissions import check_may_change, is_administrator
+from muster.service.identity.permissions import check_may_change
 from muster.service.images.claims import Claim
 from muster.service.images.commits_under_way import CommitState, CommitsUnderWay, Progressed
 from muster.service.images.known import KnownImage, known_images, named_images
@@ -104,9 +104,7 @@ class OwnedImages:
         return CommitView.of(known)
 
     def _known(self) -> Sequence[KnownImage]:
-        # A token of an administrator's that gives less than they may shows no more than that.
-        sees_all = self._token.sees_all and is_administrator(self._settings, self._token.user)
-        return known_images(self._store, self._settings, self._token.user, sees_all=sees_all)
+        return known_images(self._store, self._settings, self._token.user, sees_all=self._token.sees_all)
 
     def _planned_commit(self, reference: str, kernel: str | None, name: str, *, message: str, public: bool) -> "Commit":
         from muster.service.images.commits import CommitRequest, planned_commit  # noqa: PLC0415 - the Docker SDK loads slowly

@@ -204,6 +204,18 @@ def test_an_administrators_token_of_scope_user_gives_no_administrators_rights_to
     assert begun(root, "of-root", name="debian:13", public=True).status_code == 202
 
 
+def test_whoever_has_scope_admin_sees_everybodys_private_images(caller, running, engine):
+    """As of the site's `admin_group`: what an administrator may is their token's, not their name's."""
+    running(1, "ada")
+    ada, eve, admin = caller("ada"), caller("eve"), caller("carol", Scope.ADMIN)
+    engine.goes_on.set()
+    begun(ada)
+    reached(ada, "made")
+    assert admin.get(f"/api/v1/images/{IMAGE}").json()["items"][0]["reference"] == IMAGE
+    assert [one["reference"] for one in admin.get("/api/v1/images").json()["items"]] == [IMAGE]
+    assert eve.get("/api/v1/images").json()["items"] == []
+
+
 def test_a_commit_that_another_process_makes_is_still_making(caller, running, engine, service, monkeypatch):
     running(1, "ada")
     ada = caller("ada")
