@@ -127,10 +127,20 @@ class UnixDoor:
         except OSError:
             self._callers.forget(secret)
             raise
+        number = connection.fileno()
         with self._lock:
-            self._open[connection.fileno()] = connection, secret
-        # Of every registered file it is said when both sides are closed.
-        self._ended.register(connection, 0)
+            self._open[number] = connection, secret
+        try:
+            # Of every registered file it is said when both sides are closed.
+            self._ended.register(connection, 0)
+        except OSError:
+            # The server has it as well, and nobody would tell when it ends.
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            with self._lock:
+                del self._open[number]
+            self._callers.forget(secret)
+            raise
 
     def _forget_ended(self) -> None:
         while True:

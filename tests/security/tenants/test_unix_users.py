@@ -1,7 +1,9 @@
 """Unix users of the control node at its socket: each is who the Linux kernel says, and nobody else."""
 
+import errno
 import json
 import os
+import select
 import socket
 import threading
 import time
@@ -311,6 +313,43 @@ def test_another_user_is_not_shut_out_by_that(service, monkeypatch):
         callers.admit(uid_of(BOB))
     callers.forget(first[0])
     callers.admit(uid_of(BOB))
+
+
+class _FullEpoll:
+    """An epoll that watches no further file at first, as where the machine's limit of them is reached."""
+
+    def __init__(self, epoll: Callable[[], select.epoll]) -> None:
+        self._epoll = epoll()
+        self.is_full = True
+
+    def register(self, connection: socket.socket, events: int) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._epoll.register(connection, events)
+
+    def unregister(self, number: int) -> None:
+        self._epoll.unregister(number)
+
+    def poll(self) -> list[tuple[int, int]]:
+        return self._epoll.poll()
+
+
+def test_a_connection_that_cannot_be_watched_is_ended_and_counts_no_longer(service, path, monkeypatch):
+    full = _FullEpoll(select.epoll)
+    monkeypatch.setattr(select, "epoll", lambda: full)
+    monkeypatch.setattr(UnixCallers, "MOST_OF_ONE", 1)
+    with Door(service, path).opened() as door:
+        with door.client() as client:
+            taken, credential = door.taken()
+            # The server has it, and must not go on with it.
+            assert (client.recv(1), taken.recv(1)) == (b"", b"")
+            eventually(lambda: _is_refused(door, credential))
+            taken.close()
+        full.is_full = False
+        with door.client():
+            taken, credential = door.taken()
+            assert door.sees(credential) == []
+            taken.close()
 
 
 @pytest.mark.parametrize("name", ["*", "%wheel", "@vision", "SITE\\ada", "a/b", "ada lovelace", "", "x" * 65, "ada\n"])
