@@ -1,9 +1,11 @@
 """What the broker has opened for the web server: logs, terminals, programs, apps and files, as a socket each."""
 
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from muster.core.model.apps import App
 from muster.core.model.session import Session
@@ -88,21 +90,37 @@ class BrokeredTerminal(TerminalEnd):
         self._connection.close()
 
 
+class _Asked:
+    """A connection on which any thread asks: each gets the answer to its own question."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def answer_to(self, message: bytes) -> Any:  # noqa: ANN401 - each question's own
+        """Raises as `line.answer_to`."""
+        with self._lock:
+            return answer_to(self._connection, message)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 class BrokeredProgram:
-    """The brokered `Program`."""
+    """The brokered `Program`. Its terminal may be resized while its exit code is waited for."""
 
     def __init__(self, session: Session, broker: socket.socket, connection: socket.socket) -> None:
         self.session = session
         self.connection = connection
-        self._broker = broker
+        self._broker = _Asked(broker)
 
     def resize(self, columns: int, rows: int) -> None:
         """Raises MusterError."""
-        answer_to(self._broker, f"{columns} {rows}".encode())
+        self._broker.answer_to(f"{columns} {rows}".encode())
 
     def exit_code(self) -> int:
         """Raises MusterError."""
-        return int(answer_to(self._broker, EXIT_CODE))
+        return int(self._broker.answer_to(EXIT_CODE))
 
     def close(self) -> None:
         self.connection.close()
@@ -114,13 +132,14 @@ class BrokeredTunnel:
 
     def __init__(self, connection: socket.socket, opened: tuple[Session, App, str, Path]) -> None:
         self.session, self.app, self.token, self.socket = opened
-        self._connection = connection
+        self._broker = _Asked(connection)
 
     def is_open(self) -> bool:
+        """Return whether it is open; the watch over all apps and a page may ask at once."""
         try:
-            return bool(answer_to(self._connection, b"?"))
+            return bool(self._broker.answer_to(b"?"))
         except NoBrokerError:
             return False
 
     def close(self) -> None:
-        self._connection.close()
+        self._broker.close()
