@@ -74,6 +74,9 @@ def to_app(headers: Headers, origin: AppOrigin, client: str) -> Headers:
 def from_app(headers: Headers, origin: AppOrigin) -> Headers:
     """Return the headers of a response for the browser."""
     dropped = _HOP_BY_HOP | _NOT_FOR_APPS | _named_by_connection(headers)
+    if any(name.lower() == b"transfer-encoding" for name, _ in headers):
+        # As HTTP/1.1 has it (RFC 9112, section 6.3), the length counts for nothing then.
+        dropped |= {b"content-length"}
     kept: Headers = []
     for name, value in ((name.lower(), value) for name, value in headers):
         if name in dropped or (name == b"set-cookie" and not _is_allowed(value)):

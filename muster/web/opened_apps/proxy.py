@@ -19,6 +19,8 @@ from muster.web.opened_apps.websocket import carry
 _MAX_CONNECTIONS = 200
 _CONNECT_S = 10.0
 _TIMEOUT = {"connect": _CONNECT_S, "pool": _CONNECT_S, "read": None, "write": None}
+# Any other one is no answer's, and uvicorn can send none of them.
+_STATUSES = range(200, 600)
 _NO_APP_METHODS = {"CONNECT", "TRACE"}
 _PAGE_HEADERS = [
     (b"content-type", b"text/html; charset=utf-8"),
@@ -127,6 +129,8 @@ class AppProxy:
             request.all_read.set()
         response = await self._transport.handle_async_request(app_request)
         try:
+            if response.status_code not in _STATUSES:
+                raise httpx.RemoteProtocolError(f"status {response.status_code}")
             response_headers = from_app(response.headers.raw, self._origin)
             await send({"type": "http.response.start", "status": response.status_code, "headers": response_headers})
             async for chunk in response.aiter_raw():

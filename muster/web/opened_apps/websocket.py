@@ -53,7 +53,8 @@ async def carry(
             open_timeout=_OPEN_S,
             close_timeout=_CLOSE_S,
         )
-    except (InvalidHandshake, InvalidURI, OSError, TimeoutError, EOFError):
+    except (InvalidHandshake, InvalidURI, OSError, TimeoutError, EOFError, ValueError):
+        # A ValueError: the app leads elsewhere, where nobody is to be asked.
         await send({"type": "websocket.close", "code": _FAILED})
         return
     try:
