@@ -118,9 +118,9 @@ class Viewer:
         values = {"viewer": self, "request": self.connection}
         return _html(shared.result(key, lambda: render(template, "live", {**values, **context()})))
 
-    def fragment(self, template: str, block: str, **context: object) -> Response:
+    def fragment(self, template: str, block: str, *, status: int = 200, **context: object) -> Response:
         """Return one block of a template."""
-        return html(template, block, self._context(context))
+        return html(template, block, self._context(context), status)
 
     def announce(self, text: str) -> Response:
         """Answer a change: the page announces the text and refreshes its live parts."""

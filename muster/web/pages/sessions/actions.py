@@ -13,6 +13,7 @@ from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
 from muster.web.pages.sessions.page import Reference
 from muster.web.pages.sessions.view import Action, offered
+from muster.web.problems import problem
 from muster.web.viewer import CurrentViewer, Viewer, is_htmx
 from muster.web.words import plain_words
 
@@ -151,7 +152,8 @@ def _allowed(viewer: Viewer, reference: str, action: Action, done: str) -> Sessi
 
 
 def _dialog_again(viewer: Viewer, block: str, error: MusterError, **entered: object) -> Response:
-    """Return the dialog as it was filled in, with the problem."""
+    """Return the dialog as it was filled in, with the problem, as a refused request: so the audit log has it."""
     if not is_htmx(viewer.connection):
         raise error
-    return viewer.fragment(_DIALOGS, block, problem=plain_words(str(error)), **entered)
+    status = problem(error).status
+    return viewer.fragment(_DIALOGS, block, status=status, problem=plain_words(str(error)), **entered)

@@ -2,6 +2,7 @@
 
 import gzip
 import html
+import json
 import re
 from dataclasses import replace
 
@@ -185,6 +186,21 @@ def test_renaming_says_in_its_dialog_what_is_wrong(browser, caller):
     assert done.headers["hx-redirect"] == f"/sessions/{key}"
     assert ada.get(f"{SESSIONS}/{key}").json()["name"] == "better"
     assert page.post(f"/sessions/{key}/rename", data={"name": "taken"}).status_code == 409
+
+
+def test_what_a_dialog_refuses_is_in_the_audit_log_as_refused(browser, add, service):
+    taken = add(make_session(2, name="taken"))
+    mine = add(replace(in_state(1, SessionState.RUNNING), name="mine"))
+    page = browser("ada")
+    requests = {"rename": {"name": taken.name}, "extend": {"time": "soon"}, "commit": {"name": "no tag"}}
+    for action, data in requests.items():
+        page.post(f"/sessions/{mine.id}/{action}", data=data, headers=HTMX)
+    lines = [json.loads(line) for line in (service.settings.state_dir / "audit.log").read_text().splitlines()]
+    assert [(line["path"].rpartition("/")[2], line["status"]) for line in lines[-3:]] == [
+        ("rename", 409),
+        ("extend", 422),
+        ("commit", 422),
+    ]
 
 
 def test_users_texts_are_shown_as_text(browser, add, watched, service):
