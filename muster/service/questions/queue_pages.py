@@ -1,5 +1,6 @@
 """The queue in pages for people: what is alike is one row, and each page holds a few rows of each resource group."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from muster.settings import Settings
 from muster.store.store import Store
 
 _CHANGED = "the queue has changed meanwhile; look at it again"
+_DIGEST_LENGTH = 32
 _ALIKE = 3
 """Of fewer sessions that are alike, but of no array, each has a row."""
 
@@ -29,11 +31,15 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """Sessions that stand one after another in the queue, are alike and wait for the same. `last` may be `first`."""
+    """Sessions that stand one after another in the queue, are alike and wait for the same. `last` may be `first`.
+
+    `digest` stands for their ids: who changes the row names by it what they have seen.
+    """
 
     first: Queued
     last: Queued
     count: int
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +94,30 @@ class QueuePages:
         shown = [replace(part, rows=[_without_names(row, hidden) for row in part.rows]) for part in parts]
         return QueuePage(shown, names, unworked_queue(self._store, self._settings))
 
-    def members(self, first: str, count: int) -> list[str]:
-        """Return the ids of a row's first sessions. Raises NotFoundError if the row is there no more, or has fewer."""
+    def members(self, first: str, count: int, digest: str) -> list[str]:
+        """Return the ids of a row's first sessions. Raises NotFoundError if these are not the ones of the digest."""
         visible = [queued for queued in self._decided.queue() if self._sees(queued.session)]
-        ids = [queued.session.id for queued in _row_with(visible, first)]
-        found = ids[ids.index(first) :][:count]
-        if len(found) < count:
+        row = _row_with(visible, first)
+        begin = next(number for number, queued in enumerate(row) if queued.session.id == first)
+        found = row[begin : begin + count]
+        if _digest(found) != digest:
             raise NotFoundError(_CHANGED)
-        return found
+        return [queued.session.id for queued in found]
 
 
 def _part(name: str, length: int, visible: Sequence[Queued], request: _Request) -> QueuePart:
     codes = Counter(queued.wait.code if queued.wait else None for queued in visible)
     rows = _rows(visible) if request.within is None else [[queued] for queued in _row_with(visible, request.within)]
     shown = rows[request.begin : request.begin + request.size]
-    return QueuePart(name, length, codes, [QueueRow(row[0], row[-1], len(row)) for row in shown], len(rows))
+    return QueuePart(name, length, codes, [_row(row) for row in shown], len(rows))
+
+
+def _row(sessions: Sequence[Queued]) -> QueueRow:
+    return QueueRow(sessions[0], sessions[-1], len(sessions), _digest(sessions))
+
+
+def _digest(sessions: Sequence[Queued]) -> str:
+    return hashlib.sha256(" ".join(queued.session.id for queued in sessions).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 def _rows(visible: Sequence[Queued]) -> list[list[Queued]]:
@@ -153,4 +168,4 @@ def _without_names(row: QueueRow, hidden: set[str]) -> QueueRow:
         return row
     first = replace(row.first, wait=redacted(row.first.wait, hidden))
     last = first if row.count == 1 else replace(row.last, wait=row.last.wait and redacted(row.last.wait, hidden))
-    return QueueRow(first, last, row.count)
+    return replace(row, first=first, last=last)

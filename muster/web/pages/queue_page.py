@@ -19,7 +19,7 @@ from muster.web.viewer import CurrentViewer
 router = APIRouter(include_in_schema=False)
 Selected = Annotated[list[str], Query(max_length=10_000)]
 FIRST_ROWS, PAGE_ROWS = 25, 50
-_ROW = re.compile(r"row:([^:]+):(\d{1,6})")
+_ROW = re.compile(r"row:([^:]+):(\d{1,6}):([0-9a-f]+)")
 _DONE = {"hold": "held", "release": "released", "cancel": "cancelled"}
 
 
@@ -80,7 +80,7 @@ def _ids(backend: LocalBackend, selected: list[str]) -> list[str]:
     ids: list[str] = []
     for value in selected:
         row = _ROW.fullmatch(value)
-        ids += backend.queue_pages.members(row[1], int(row[2])) if row else [value]
+        ids += backend.queue_pages.members(row[1], int(row[2]), row[3]) if row else [value]
     return ids
 
 

@@ -60,7 +60,7 @@ def _group(part: QueuePart, around: Surroundings, selected: frozenset[str]) -> G
 
 def _row(row: QueueRow, around: Surroundings, selected: frozenset[str]) -> Row:
     session, wait = QueuedView.of(row.first), row.first.wait
-    value = session.id if row.count == 1 else f"row:{session.id}:{row.count}"
+    value = session.id if row.count == 1 else f"row:{session.id}:{row.count}:{row.digest}"
     return Row(
         session=session,
         title=_title(row),

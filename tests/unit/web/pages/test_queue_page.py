@@ -177,7 +177,7 @@ def test_what_is_alike_is_one_row_that_opens_and_is_changed_as_a_whole(browser, 
     assert set(by_name) == {"sweep-0 … sweep-2", "other"}
     assert "1 to 3 of 5" in by_name["sweep-0 … sweep-2"]
     assert "3 sessions" in by_name["sweep-0 … sweep-2"]
-    (value,) = re.findall(r'value="(row:[^"]+)"', text)
+    value = shown_row(page)
     assert f'value="{value}" checked' in page.get("/queue", params={"selected": value}).text
     opened = html.unescape(re.search(r'href="(/queue\?group=default&amp;within=[^"]+)"', text)[1])
     assert list(rows(page.get(opened).text)) == ["sweep-0", "sweep-1", "sweep-2"]
@@ -192,16 +192,36 @@ def test_what_is_alike_is_one_row_that_opens_and_is_changed_as_a_whole(browser, 
 @pytest.mark.usefixtures("agent")
 def test_a_row_is_changed_only_as_far_as_it_was_shown(browser, caller):
     ada = caller("ada")
+    ids = [submitted(ada, name=f"sweep-{number}", cpu=80)["id"] for number in range(3)]
+    page = browser("ada", name="page")
+    shown = shown_row(page)
+    submitted(ada, name="sweep-3", cpu=80)
+    refused = browser("eve", name="eves-page").post("/queue/change", data={"action": "hold", "selected": shown})
+    assert refused.status_code == 404
+    page.headers["HX-Request"] = "true"
+    assert page.post("/queue/change", data={"action": "hold", "selected": shown}).status_code == 204
+    held = {one["id"] for one in ada.get(SESSIONS).json()["items"] if one["held_by"]}
+    assert held == set(ids)
+
+
+@pytest.mark.usefixtures("agent")
+def test_no_session_is_changed_that_has_taken_anothers_place_in_a_row(browser, caller):
+    ada = caller("ada")
     ids = [submitted(ada, name=f"sweep-{number}", cpu=80)["id"] for number in range(4)]
     page = browser("ada", name="page")
+    shown = shown_row(page)
+    ada.delete(f"{SESSIONS}/{ids[1]}")
+    submitted(ada, name="sweep-4", cpu=80)
     page.headers["HX-Request"] = "true"
-    assert page.post("/queue/change", data={"action": "hold", "selected": f"row:{ids[0]}:3"}).status_code == 204
-    held = {one["id"] for one in ada.get(SESSIONS).json()["items"] if one["held_by"]}
-    assert held == set(ids[:3])
-    root = browser("eve", name="eves-page").post(
-        "/queue/change", data={"action": "hold", "selected": f"row:{ids[3]}:1"}
-    )
-    assert root.status_code == 404
+    refused = page.post("/queue/change", data={"action": "cancel", "selected": shown})
+    assert (refused.status_code, "the queue has changed meanwhile" in refused.text) == (404, True)
+    assert ada.get(SESSIONS).json()["total"] == 4
+
+
+def shown_row(page):
+    """Return what the page's row of several sessions sends when it is selected."""
+    (value,) = re.findall(r'value="(row:[^"]+)"', page.get("/queue").text)
+    return value
 
 
 @pytest.mark.usefixtures("agent")
