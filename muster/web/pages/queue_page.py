@@ -11,6 +11,7 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from muster.core.values.errors import BadInputError
 from muster.core.values.units import format_minute
 from muster.service.local_backend import LocalBackend
+from muster.service.questions.queue_pages import QueuePage
 from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
 from muster.web.pages.queue_rows import groups_of
@@ -42,10 +43,18 @@ def queue(
 
     def shown() -> Mapping[str, object]:
         size = FIRST_ROWS if group is None else PAGE_ROWS
-        found = viewer.backend.queue_pages.page(size, (page - 1) * size if group is not None else 0, group, within)
-        groups = groups_of(found, time.time(), format_minute, frozenset(selected))
-        pages = 1 if group is None or not groups else max(1, -(-groups[0].row_count // size))
-        place = {"group": group, "within": within, "page": page, "pages": pages, "base": base, "here": here}
+
+        def found(number: int) -> QueuePage:
+            return viewer.backend.queue_pages.page(size, (number - 1) * size, group, within)
+
+        number = 1 if group is None else page
+        on_page = found(number)
+        pages = 1 if group is None or not on_page.parts else max(1, -(-on_page.parts[0].row_count // size))
+        if number > pages:
+            # The queue has become shorter since somebody came to the page.
+            number, on_page = pages, found(pages)
+        groups = groups_of(on_page, time.time(), format_minute, frozenset(selected))
+        place = {"group": group, "within": within, "page": number, "pages": pages, "base": base, "here": here}
         return {"groups": groups, **place}
 
     return viewer.shared_page("queue.html", shown)

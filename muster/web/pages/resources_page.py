@@ -50,14 +50,19 @@ def resources_page(
     uses = viewer.backend.resources.use_by_group(span)
     if group is not None and group not in uses:
         raise NotFoundError(f"group: there is no agent in {group!r}; choose one of those at /resources")
+    shown = [name for name in uses if group in {None, name}]
     begin, size = (0, _FIRST_AGENTS) if group is None else ((page - 1) * _PAGE, _PAGE)
-    found = viewer.backend.resources.groups([name for name in uses if group in {None, name}], begin, size)
+    found = viewer.backend.resources.groups(shown, begin, size)
+    pages = 1 if group is None else max(1, -(-found[0].agent_count // _PAGE))
+    if group is not None and page > pages:
+        # The group has fewer agents than when somebody came to the page.
+        page, found = pages, viewer.backend.resources.groups(shown, (pages - 1) * _PAGE, _PAGE)
     return viewer.page(
         "resources.html",
         groups=[_group(one, use_plots(uses[one.name], f"group {one.name}")) for one in found],
         group=group,
         page=page,
-        pages=1 if group is None else max(1, -(-found[0].agent_count // _PAGE)),
+        pages=pages,
         span=span,
         spans=SPAN_NAMES,
     )

@@ -12,6 +12,7 @@ from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError
 from muster.service.local_backend import LocalBackend
 from muster.service.sessions.list_pages import SORTS, ListPageRequest, SessionFilter
+from muster.service.sessions.lists import SessionRowsView
 from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
 from muster.web.viewer import CurrentViewer, is_htmx
@@ -85,19 +86,25 @@ def sessions(
     if sort.removeprefix("-") not in _COLUMNS:
         raise BadInputError(f"sort: there is no column {sort!r}; write one of {', '.join(sorted(_COLUMNS))}")
     query = ListQuery(show, name.strip(), owner, project, group, sort)
-    request = ListPageRequest(
-        PAGE_LENGTH, sort.removeprefix("-"), descending=sort.startswith("-"), offset=(page - 1) * PAGE_LENGTH
-    )
+
+    def found_on(number: int) -> SessionRowsView:
+        offset = (number - 1) * PAGE_LENGTH
+        request = ListPageRequest(PAGE_LENGTH, sort.removeprefix("-"), descending=sort.startswith("-"), offset=offset)
+        return viewer.backend.lists.rows(query.filter(), request)
 
     def shown() -> Mapping[str, object]:
-        found = viewer.backend.lists.rows(query.filter(), request)
+        found = found_on(page)
+        pages = max(1, min(MAX_PAGES, -(-found.total // PAGE_LENGTH)))
+        if page > pages:
+            # The list has become shorter since somebody came to the page.
+            found = found_on(pages)
         # The filter is no part of what is refreshed.
         has_filter = not is_htmx(viewer.connection)
         return {
             "query": query,
             "found": found,
-            "page": page,
-            "pages": min(MAX_PAGES, -(-found.total // PAGE_LENGTH)),
+            "page": min(page, pages),
+            "pages": pages,
             "selected": frozenset(selected),
             "states": tuple(SessionState),
             "groups": viewer.backend.resources.group_names() if has_filter else (),

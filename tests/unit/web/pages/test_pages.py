@@ -149,6 +149,22 @@ def test_the_list_shows_what_may_be_seen_filtered_and_sorted(browser, caller):
     assert names("/sessions?owner=eve") == ["hers"]
 
 
+def test_a_list_that_has_become_shorter_shows_its_last_page(browser, caller, monkeypatch):
+    """As that of who was on page 2 when its only session ended."""
+    monkeypatch.setattr("muster.web.pages.sessions.list_page.PAGE_LENGTH", 2)
+    ada = caller("ada")
+    for name in ("one", "two"):
+        ada.post(SESSIONS, json={**SMALL, "name": name})
+    page = browser("ada", name="page")
+    for address in ("/sessions?page=2", "/sessions?show=all&page=2000"):
+        text = page.get(address, headers={"HX-Request": "true"}).text
+        assert re.findall(r'<a href="/sessions/[^"]+">([^<]+)</a>', text) == ["two", "one"]
+    ada.post(SESSIONS, json={**SMALL, "name": "three"})
+    text = page.get("/sessions?page=3").text
+    assert re.findall(r'<a href="/sessions/[^"]+">([^<]+)</a>', text) == ["one"]
+    assert re.findall(r'aria-current="page"><span class="sr-only">Page </span>(\d+)</a>', text) == ["2"]
+
+
 @pytest.mark.parametrize("address", ["?show=BAD", "?sort=colour", "?page=0", "?show=%00"])
 def test_an_address_that_cannot_be_is_one_line(browser, address):
     answer = browser("ada").get(f"/sessions{address}")
