@@ -26,6 +26,8 @@ from muster.web.unix_connections import connection_secret
 if TYPE_CHECKING:
     from muster.web.shared_work import SharedWork
 
+# Of a page's path that a sign-in leads back to.
+MOST_RETURN_LENGTH = 2000
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self' data:; connect-src 'self';"
@@ -221,7 +223,7 @@ def sign_in_path(connection: HTTPConnection) -> str:
     return_to = connection.headers.get("hx-current-url", "") if is_htmx(connection) else str(connection.url)
     method = connection.scope.get("method", "GET")
     path = local_path(return_to) if method in SAFE or is_htmx(connection) else "/"
-    return "/sign-in" if path == "/" else f"/sign-in?next={quote(path, safe='')}"
+    return "/sign-in" if path == "/" or len(path) > MOST_RETURN_LENGTH else f"/sign-in?next={quote(path, safe='')}"
 
 
 def html(

@@ -12,6 +12,7 @@ from muster.service.identity.oidc_users import ProviderAwayError, SignInRefusedE
 from muster.service.identity.tokens import NoTokenError
 from muster.web.caller import FailureLimit, check_requests, service_of
 from muster.web.viewer import (
+    MOST_RETURN_LENGTH,
     CurrentViewer,
     ForeignPageError,
     cookie_name,
@@ -22,7 +23,7 @@ from muster.web.viewer import (
 )
 
 router = APIRouter(include_in_schema=False)
-ReturnTo = Annotated[str, Query(alias="next", max_length=2000)]
+ReturnTo = Annotated[str, Query(alias="next", max_length=MOST_RETURN_LENGTH)]
 Shown = Annotated[str, Query(max_length=4000)]
 # What a provider may answer instead of a code; anything else is somebody's text.
 _PROVIDERS_ERROR = re.compile(r"[a-z_]{1,40}")

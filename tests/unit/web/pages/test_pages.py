@@ -31,6 +31,12 @@ def test_an_unknown_visitor_signs_in_and_returns_to_the_page(browser):
     assert "Sessions" in ada.get("/sessions").text
 
 
+def test_a_page_too_long_to_be_led_back_to_keeps_nobody_from_signing_in(browser):
+    ada = browser("ada", sign_in=False)
+    sent = ada.get("/folders/ada/data/files", params={"path": "数据/" * 250})
+    assert (sent.status_code, sent.url.path, 'name="token"' in sent.text) == (200, "/sign-in", True)
+
+
 @pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example/x", "/\\evil.example", "\\\\evil.example"])
 def test_signing_in_leads_to_no_other_site(browser, wanted):
     ada = browser("ada", sign_in=False)
