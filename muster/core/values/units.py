@@ -228,7 +228,17 @@ def _seconds(text: str, now: datetime) -> float:
         return now.timestamp() + parse_duration(match["span"])
     if match := _CLOCK.fullmatch(text):
         hour, minute, second = (int(part or 0) for part in match.groups())
-        moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0, fold=0)
-        return (moment if moment > now else moment + timedelta(days=1)).timestamp()
+        return _next_time(now.replace(hour=hour, minute=minute, second=second, microsecond=0, fold=0), now)
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)).timestamp()
+
+
+def _next_time(today: datetime, now: datetime) -> float:
+    """Return the first moment after now at which clocks show the time of `today`.
+
+    Where they are set back, they show it twice that day. Where they are set forward past it, it is as much later.
+    """
+    first = today.timestamp()
+    second = max(first, today.replace(fold=1).timestamp())
+    tomorrow = (today + timedelta(days=1)).timestamp()
+    return next(moment for moment in (first, second, tomorrow) if moment > now.timestamp())

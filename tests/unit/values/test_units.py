@@ -76,6 +76,29 @@ def test_a_time_of_day_is_right_across_a_change_of_the_clocks():
     assert parse_moment("08:00", evening) == evening.timestamp() + 15 * 3600
 
 
+@pytest.mark.parametrize(
+    ("now", "text", "hours_utc"),
+    [
+        # Clocks show 2:00 to 3:00 twice, from 0:00 UTC on and from 1:00 UTC on.
+        ((2, 10, 1), "2:30", 1.5),
+        ((2, 40, 0), "2:30", 1.5),
+        ((2, 10, 0), "2:30", 0.5),
+        ((2, 40, 1), "2:30", 25.5),
+        ((1, 0, 0), "2:30", 0.5),
+        ((4, 0, 0), "2:30", 25.5),
+    ],
+)
+def test_a_time_that_clocks_show_twice_is_the_next_one_of_them(now, text, hours_utc):
+    hour, minute, fold = now
+    night = datetime(2026, 10, 25, hour, minute, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold)
+    assert parse_moment(text, night) == at(2026, 10, 25, zone=UTC) + hours_utc * 3600
+
+
+def test_a_time_that_clocks_leave_out_is_an_hour_later():
+    night = datetime(2026, 3, 29, 1, tzinfo=ZoneInfo("Europe/Berlin"))
+    assert parse_moment("2:30", night) == at(2026, 3, 29, 1, 30, zone=UTC)
+
+
 @cheap
 @given(st.integers(1_100_000_000, 4_000_000_000), st.integers(0, 23), st.integers(0, 59))
 def test_a_time_of_day_is_the_next_such_time(seconds, hour, minute):
