@@ -23,6 +23,7 @@ def ada(server):
 def busy(server, ada) -> str:
     """Return the id of ada's session of two containers, the first of which is busy."""
     spec = {**SMALL, "name": "busy", "cluster_size": 2, "command": BURN, "env": {"SHOWN": "to-its-owner"}}
+    spec["time_limit"] = "1h"
     made = ada.post("/sessions", json=spec).json()["items"][0]
     server.node.reaches("busy", "RUNNING")
     return made["id"]
@@ -78,6 +79,18 @@ def test_another_user_gets_no_such_session(visit, busy):
         assert page.goto(f"/sessions/{reference}").status == 404
         expect(page.get_by_text(f"there is no session '{reference}'")).to_be_visible()
         assert "to-its-owner" not in page.content()
+
+
+def test_time_is_added_once_however_often_its_button_is_pressed(visit, ada, busy):
+    page = visit("ada")
+    page.goto(f"/sessions/{busy}")
+    sent = []
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    page.get_by_role("button", name="Extend").click()
+    page.get_by_role("dialog").get_by_role("button", name="Extend").dblclick()
+    expect(page.locator("#why")).to_have_text("extended by 1h by ada: its time limit is 2h")
+    assert len(sent) == 1
+    assert ada.get(f"/sessions/{busy}").json()["time_limit_s"] == 7200
 
 
 def test_a_containers_log_opens_from_its_row(visit, busy):

@@ -188,6 +188,17 @@ def test_renaming_says_in_its_dialog_what_is_wrong(browser, caller):
     assert page.post(f"/sessions/{key}/rename", data={"name": "taken"}).status_code == 409
 
 
+def test_a_dialogs_button_is_off_while_its_request_is_answered(browser, add):
+    """A second press would be sent as well, and add the time twice: tests/e2e presses it."""
+    mine = add(placed_on(make_session(1, time_limit="1h"), "a1", state=SessionState.RUNNING))
+    page = browser("ada")
+    for action in ("rename", "extend", "commit"):
+        dialog = page.get(f"/sessions/{mine.id}/{action}", headers=HTMX).text
+        (form,) = re.findall(r"<form[^>]*>", dialog)
+        assert 'hx-disabled-elt="find .primary"' in form
+        assert dialog.count('class="primary"') == 1
+
+
 def test_what_a_dialog_refuses_is_in_the_audit_log_as_refused(browser, add, service):
     taken = add(make_session(2, name="taken"))
     mine = add(replace(in_state(1, SessionState.RUNNING), name="mine"))
