@@ -90,8 +90,11 @@ class LiveChanges:
             self._handlers.pop(handler, None)
 
     def after(self, number: int, until: int, token: Token) -> Sequence[LiveChange]:
-        """Return some hundreds of changes that a token's handler missed: after one number and up to another."""
-        changes = self._store.changes.after(number, _MOST_AT_ONCE)
+        """Return some hundreds of changes that a token's handler missed: after one number and up to another.
+
+        However many changes of others there were meanwhile, they take no place of these.
+        """
+        changes = self._store.changes.after(number, _MOST_AT_ONCE, token.owner_filter)
         return seen_changes(self._with_sessions([change for change in changes if change.id <= until]), token)
 
     def _run(self) -> None:

@@ -26,6 +26,7 @@ _FIELDS = [events.c[name] for name in Change.__dataclass_fields__]
 _AFTER = (
     sa.select(*_FIELDS).where(events.c.id > sa.bindparam("number")).order_by(events.c.id).limit(sa.bindparam("most"))
 )
+_AFTER_OF_OWNER = _AFTER.join_from(events, sessions).where(sessions.c.owner == sa.bindparam("owner"))
 _NAMED_AFTER = _AFTER.join_from(events, sessions).add_columns(sessions.c.name)
 
 
@@ -35,10 +36,14 @@ class Changes:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def after(self, number: int, limit: int) -> list[Change]:
-        """Return the changes after that number, oldest first, `limit` at the most."""
+    def after(self, number: int, limit: int, owner: str | None = None) -> list[Change]:
+        """Return the changes after that number, oldest first, `limit` at the most; with `owner`, of their sessions."""
+        values: dict[str, int | str] = {"number": number, "most": limit}
+        statement = _AFTER
+        if owner is not None:
+            statement, values["owner"] = _AFTER_OF_OWNER, owner
         with reading(self._engine) as connection:
-            return [Change(*row) for row in connection.execute(_AFTER, {"number": number, "most": limit})]
+            return [Change(*row) for row in connection.execute(statement, values)]
 
     def named_after(self, number: int, limit: int) -> list[tuple[str, Change]]:
         """Return the same with the names that the sessions have now."""

@@ -229,6 +229,14 @@ def test_changes_since_a_story_line_omit_lines_that_only_give_a_reason(store):
     assert store.events_after(store.last_event()) == []
 
 
+def test_changes_of_an_owner_are_read_behind_any_number_of_others(store):
+    store.add([make_session(number, owner="eve") for number in (1, 2, 3)])
+    store.add([mine := make_session(4, owner="ada")])
+    assert [change.session_id for change in store.changes.after(0, 2, "ada")] == [mine.id]
+    assert len(store.changes.after(0, 2)) == 2
+    assert store.changes.after(store.last_event(), 2, "ada") == []
+
+
 # A writer that is killed
 
 

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from muster.core.model.token import Scope, Token
 from muster.service.sessions.live import LiveChanges
 from muster.web.pages import live as pages_live
 from muster.web.streams import event_routes
@@ -53,6 +54,22 @@ def test_a_change_is_rendered_once_for_all_subscribers(service, monkeypatch, rou
     assert len(sent) == 1
     assert receivers[0].received[0].change.session_id in sent.pop()
     assert len(worded) == 1
+
+
+def test_who_comes_back_gets_what_they_missed_behind_any_number_of_others_changes(service, monkeypatch):
+    monkeypatch.setattr("muster.service.sessions.live._MOST_AT_ONCE", 3)
+    live = LiveChanges(service.store)
+    last_seen = service.store.last_event()
+    for number in range(4):
+        service.service.commands.submit({**SMALL, "name": f"eves-{number}"}, "eve")
+    service.service.commands.submit({**SMALL, "name": "mine"}, "ada")
+    ada, root = (Token(user, user, scope, 0.0) for user, scope in (("ada", Scope.USER), ("root", Scope.ADMIN)))
+
+    def missed(token):
+        return [change.session.name for change in live.after(last_seen, service.store.last_event(), token)]
+
+    assert missed(ada) == ["mine"]
+    assert missed(root) == ["eves-0", "eves-1", "eves-2"]
 
 
 def test_two_changes_of_one_session_are_put_into_words_apart(service):
