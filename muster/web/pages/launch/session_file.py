@@ -10,10 +10,15 @@ import yaml
 from muster.core.values.errors import FieldError, SpecError
 
 _MAX_NODES = 10_000
+_MAX_NUMBER = 100
+_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader without aliases, since a few of them can expand beyond any memory, and with a limit on values."""
+    """A safe loader without aliases, since a few of them can expand beyond any memory, and with limits on values.
+
+    A number such as 1:1:1 is read in a time that grows with the square of its length.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -25,7 +30,10 @@ class _Loader(yaml.SafeLoader):
             raise yaml.YAMLError(f"it holds more than {_MAX_NODES} values")
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("it holds an alias (*); write what it stands for")
-        return super().compose_node(parent, index)
+        node = super().compose_node(parent, index)
+        if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER:
+            raise yaml.YAMLError(f"it holds a number of more than {_MAX_NUMBER} characters")
+        return node
 
 
 class _Dumper(yaml.SafeDumper):
@@ -48,6 +56,10 @@ def fields_of(text: str, field: str) -> dict[str, Any]:
         json.dumps(plain, ensure_ascii=False).encode()
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = f"it is not YAML: {' '.join(str(error).split())}"
+        raise SpecError([FieldError(field, problem, "write lines such as cluster_size: 3")]) from None
+    except (LookupError, AttributeError):
+        # What PyYAML makes of a text whose tag says that it is a truth value, a number or a time.
+        problem = "it is not YAML: a value is not what its tag says"
         raise SpecError([FieldError(field, problem, "write lines such as cluster_size: 3")]) from None
     if not isinstance(plain, dict):
         raise SpecError([FieldError(field, "it is not a mapping of fields", "write lines such as cluster_size: 3")])

@@ -100,6 +100,12 @@ def test_a_text_of_fields_is_read_as_the_same_fields(fields):
         ('a: "\\ud800"', "it is not YAML"),
         ("[" * 5000, "it is not YAML"),
         ("a: [" + "1," * 20_000 + "]", "it holds more than 10000 values"),
+        # Half a million of these would be read for a minute.
+        ("a: 1" + ":1" * 5_000, "it holds a number of more than 100 characters"),
+        ("a: 1" + ":1" * 300 + ".5", "it holds a number of more than 100 characters"),
+        ("a: !!bool x", "a value is not what its tag says"),
+        ("a: !!int ''", "a value is not what its tag says"),
+        ("a: !!timestamp x", "a value is not what its tag says"),
     ],
 )
 def test_an_invalid_session_file_is_refused_in_one_line(text, problem):
