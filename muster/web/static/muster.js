@@ -44,6 +44,18 @@ document.addEventListener("htmx:afterSwap", (event) => {
 });
 dialog.addEventListener("close", () => dialog.replaceChildren());
 
+// While the dialog is open, nobody who cannot see the page behind it hears of that page's alerts.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (!dialog.open || event.detail.target.id !== "problem") return;
+  let region = dialog.querySelector(":scope > [role=alert]");
+  if (!region) {
+    region = document.createElement("div");
+    region.setAttribute("role", "alert");
+    dialog.prepend(region);
+  }
+  event.detail.target = region;
+});
+
 document.addEventListener("click", async (event) => {
   if (event.target.closest("[data-close]")) event.target.closest("dialog")?.close();
   const copyButton = event.target.closest("[data-copy]");

@@ -93,6 +93,23 @@ def test_time_is_added_once_however_often_its_button_is_pressed(visit, ada, busy
     assert ada.get(f"/sessions/{busy}").json()["time_limit_s"] == 7200
 
 
+def test_what_is_refused_while_a_dialog_is_open_is_said_in_it(visit, server, busy):
+    """The page behind it is out of reach, for screen readers too."""
+    page = visit("ada")
+    page.goto(f"/sessions/{busy}")
+    page.get_by_role("button", name="Rename").click()
+    # Another tab signs in anew, so that this page is an old one.
+    page.context.request.post("/sign-in", form={"token": server.token("ada")}, max_redirects=0)
+    dialog = page.get_by_role("dialog")
+    for _ in range(2):
+        dialog.get_by_role("button", name="Rename").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("load the page again")
+        expect(dialog.get_by_role("heading")).to_have_text("Rename busy")
+    assert serious_findings(page) == []
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+
 def test_a_containers_log_opens_from_its_row(visit, busy):
     page = visit("ada")
     page.goto(f"/sessions/{busy}")
