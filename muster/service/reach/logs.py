@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Literal
 
 from muster.core.agents.agent import Agent
@@ -73,4 +74,5 @@ def _kept(store: Store, session: Session, kernel: Kernel, tail: int | None) -> b
     kept = store.log(session.id, kernel.name)
     if kept is None:
         raise NotPossibleInStateError(f"{session.name} is {session.state} and left no log of {kernel.name}")
-    return kept if tail is None else b"".join(kept.splitlines(keepends=True)[-tail:] if tail else [])
+    # As of the engine's log, lines end with LF alone: a progress bar is one line, with many CRs.
+    return kept if tail is None else b"".join(BytesIO(kept).readlines()[-tail:] if tail else [])

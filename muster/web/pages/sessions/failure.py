@@ -54,4 +54,6 @@ def _tail(backend: LocalBackend, session_id: str, kernel: str) -> str:
     except MusterError:
         # It left no log.
         return ""
-    return _UNREADABLE.sub("", kept[-_MOST_BYTES:].decode(errors="replace")).strip("\n")
+    # A progress bar overwrites its line from the start after each CR.
+    shown = b"\n".join(line.rstrip(b"\r").rpartition(b"\r")[2] for line in kept.split(b"\n"))
+    return _UNREADABLE.sub("", shown[-_MOST_BYTES:].decode(errors="replace")).strip("\n")

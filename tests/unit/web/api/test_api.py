@@ -185,6 +185,17 @@ def test_the_kept_log_of_an_ended_session_is_returned(caller, service):
     assert (answer.text, answer.headers["content-type"]) == ("two\n", "text/plain; charset=utf-8")
 
 
+def test_a_line_of_a_kept_log_ends_as_one_of_a_running_sessions_does(caller, service):
+    """A progress bar is one line, however often it was drawn."""
+    ada = caller("ada")
+    session = submitted(ada, name="train")
+    ada.delete(f"{SESSIONS}/train")
+    service.store.keep_log(session["id"], "main1", gzip.compress(b"begun\r\n1 %\r2 %\r100 %\ndone\nat last"))
+    tails = [ada.get(f"{SESSIONS}/train/kernels/-/log", params={"tail": tail}).content for tail in (0, 1, 3, 4, 5)]
+    last = b"1 %\r2 %\r100 %\ndone\nat last"
+    assert tails == [b"", b"at last", last, b"begun\r\n" + last, b"begun\r\n" + last]
+
+
 def test_a_caller_without_a_valid_token_is_refused_and_slowed_down_after_repeats(app):
     nobody = TestClient(app)
     answer = nobody.get(SESSIONS)

@@ -435,6 +435,14 @@ def test_a_failed_session_shows_the_end_of_the_logs_and_the_exit_code_of_what_fa
     assert text.count("ended, exit code") == 2
 
 
+def test_a_progress_bar_is_one_line_of_what_a_failed_session_wrote_last(browser, service):
+    bar = b"\r".join(b"%d %%" % percent for percent in range(5000))
+    session = failed_session(service, {"main1": b"loading\r\n" + bar + b"\nTraceback\n"}, exits=(1, 0))
+    text = browser("ada").get(f"/sessions/{session.id}").text
+    (shown,) = re.findall(r'<pre class="log-tail"[^>]*>(.*?)</pre>', text, re.DOTALL)
+    assert shown.splitlines() == ["loading", "4999 %", "Traceback"]
+
+
 def test_a_container_that_ended_too_soon_is_shown_as_what_failed(browser, service):
     logs = {"main1": b"all is well", "sub1": b"leaving early"}
     session = failed_session(service, logs, exits=(0, 0), reason="sub1 ended unexpectedly with exit code 0")
