@@ -327,6 +327,9 @@ def test_the_parts_that_are_live_ask_for_themselves(browser, add):
         part = ada.get(address, headers=HTMX)
         assert part.status_code == 200
         assert "<html" not in part.text
+    # An app becomes healthy without a change of its session, and one may come before the page listens.
+    (more,) = re.findall(r'<div id="more"[^>]*>', page)
+    assert 'data-every="10"' in more
     ended = add(in_state(2, SessionState.TERMINATED))
     # The page has only the banner that all pages have.
     assert re.findall(r'data-every="(\d+)"', ada.get(f"/sessions/{ended.id}").text) == ["60"]
