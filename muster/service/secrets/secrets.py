@@ -41,7 +41,11 @@ class Secrets:
             raise BadInputError(f"NAME: {name!r} is no name; use letters, digits, dots, dashes and underscores")
         if not value:
             raise BadInputError("the secret is empty; give it a value")
-        if len(value.encode()) > MAX_SECRET_BYTES:
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            raise BadInputError("the secret holds half of a surrogate pair; encode it, as with base64") from None
+        if size > MAX_SECRET_BYTES:
             raise BadInputError("the secret is larger than 64 KiB; put large things into a data folder")
         if "\0" in value:
             raise BadInputError("the secret holds a NUL byte; encode it, as with base64")

@@ -31,7 +31,9 @@ class DrainRequest(BaseModel):
 class References(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    sessions: list[str] = Field(max_length=10_000, description="names, ids, or starts of ids")
+    sessions: list[Annotated[str, Field(max_length=255)]] = Field(
+        max_length=10_000, description="names, ids, or starts of ids"
+    )
 
 
 class ExtendRequest(References):

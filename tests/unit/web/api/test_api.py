@@ -55,6 +55,15 @@ def test_a_remedy_names_the_document_to_a_program_and_a_command_to_a_person(call
     assert error["remedy"] == "see `muster submit --schema`"
 
 
+@pytest.mark.parametrize("action", ["terminate", "cancel", "hold", "release", "restart", "extend"])
+@pytest.mark.parametrize("reference", [r"\ud800", "x" * 256], ids=["surrogate", "long"])
+def test_what_can_be_no_reference_of_a_session_is_refused_by_its_field(caller, action, reference):
+    more = ', "seconds": 60' if action == "extend" else ""
+    body, headers = f'{{"sessions": ["{reference}"]{more}}}', {"Content-Type": "application/json"}
+    answer = caller("ada").post(f"{SESSIONS}/{action}", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "sessions.0")
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'{"name": NaN}', b'{"name": "\\ud800"}', b"[" * 100_000, b"\xff"])
 def test_a_body_that_is_no_mapping_is_refused(caller, body):
     answer = caller("ada").post(SESSIONS, content=body, headers={"Content-Type": "application/json"})

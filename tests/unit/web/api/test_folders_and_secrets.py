@@ -206,3 +206,10 @@ def test_a_value_that_is_none_is_refused(caller, body, words):
     answer = caller("ada").put(f"{SECRETS}/token", json=body)
     assert answer.status_code == 422
     assert words in answer.json()["detail"]
+
+
+def test_a_secret_that_is_half_of_a_surrogate_pair_is_refused(caller):
+    """JSON can write one, and nothing encode it."""
+    headers = {"Content-Type": "application/json"}
+    answer = caller("ada").put(f"{SECRETS}/key", content=r'{"value": "\ud800"}', headers=headers)
+    assert (answer.status_code, "half of a surrogate pair" in answer.json()["detail"]) == (422, True)
