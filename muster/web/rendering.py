@@ -49,6 +49,10 @@ def render(template: str, block: str | None, context: Mapping[str, Any]) -> str:
     return "".join(loaded.blocks[block](loaded.new_context(dict(context))))
 
 
+def has_block(template: str, block: str) -> bool:
+    return block in _environment().get_template(template).blocks
+
+
 def load_templates() -> None:
     """Compile all templates, so that no page waits for its own."""
     environment = _environment()

@@ -20,7 +20,7 @@ from muster.core.values.errors import MusterError
 from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.local_backend import LocalBackend
 from muster.web.caller import check_requests, service_of
-from muster.web.rendering import render
+from muster.web.rendering import has_block, render
 from muster.web.unix_connections import connection_secret
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ class Viewer:
         return service_of(self.connection).tokens.signed_in(self.connection.cookies[cookie_name(self.connection)])
 
     def page(self, template: str, *, status: int = 200, terminal: bool = False, **context: object) -> Response:
-        """Return the page, or for htmx its block `live` alone. `terminal`: scripts may set styles."""
-        block = "live" if is_htmx(self.connection) else None
+        """Return the page, or for htmx its block `live` alone, if it has one. `terminal`: scripts may set styles."""
+        block = "live" if is_htmx(self.connection) and has_block(template, "live") else None
         return html(template, block, self._context(context), status, terminal=terminal)
 
     def shared_page(self, template: str, context: Callable[[], Mapping[str, object]]) -> Response:

@@ -188,6 +188,13 @@ def test_htmx_gets_the_list_alone_and_what_is_selected_stays_so(browser, caller)
     assert re.search(rf'value="{key}" checked', part)
 
 
+@pytest.mark.parametrize("path", ["/launch", "/usage", "/account", "/overview", "/images"])
+def test_a_page_that_has_no_part_of_its_own_for_htmx_is_whole(browser, path):
+    """Anybody may send the header."""
+    answer = browser("ada").get(path, headers={"HX-Request": "true"})
+    assert (answer.status_code, "<html" in answer.text) == (200, path in {"/launch", "/usage"})
+
+
 def test_several_are_ended_at_once_or_none(browser, caller, service):
     ada, eve = caller("ada"), caller("eve")
     mine = [ada.post(SESSIONS, json={**SMALL, "name": f"mine-{n}"}).json()["items"][0]["id"] for n in range(2)]
