@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from markupsafe import Markup
 from starlette.requests import HTTPConnection
 
 from muster.core.model.token import Token
-from muster.core.values.errors import MusterError
+from muster.core.values.errors import BadInputError, MusterError
 from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.local_backend import LocalBackend
 from muster.web.caller import check_requests, service_of
@@ -33,6 +34,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self' data:; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_CHARSET = re.compile(r';\s*charset\s*=\s*"?([^";\s]*)', re.IGNORECASE)
 _NOT_SIGNED_IN, _REFUSED = 4401, 4403
 
 
@@ -144,12 +146,14 @@ class Viewer:
 async def viewer(request: Request) -> Viewer:
     """Return who sent the request.
 
-    Raises NotSignedInError, TooManyError, and ForeignPageError for a change that another site's page requested.
+    Raises NotSignedInError, TooManyError, ForeignPageError for a change that another site's page requested, and
+    BadInputError for a form that is none.
     """
     secret = request.cookies.get(cookie_name(request), "")
     found = await run_in_threadpool(_viewer, request, secret)
     check_requests(request, found.token)
     if request.method not in SAFE:
+        _check_charset(request)
         csrf = request.headers.get("x-csrf-token")
         if csrf is None:
             csrf = str((await request.form()).get("csrf", ""))
@@ -159,6 +163,16 @@ async def viewer(request: Request) -> Viewer:
 
 
 CurrentViewer = Annotated[Viewer, Depends(viewer)]
+
+
+def _check_charset(request: Request) -> None:
+    """Refuse a form in which other bytes than UTF-8's stand for text: in UTF-7, half of a surrogate pair is one.
+
+    Raises BadInputError.
+    """
+    named = _CHARSET.search(request.headers.get("content-type", ""))
+    if named is not None and named[1].lower() != "utf-8":
+        raise BadInputError("body: a form is UTF-8; send it without another charset")
 
 
 def signed_in_user(connection: HTTPConnection) -> str:

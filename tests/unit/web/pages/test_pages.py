@@ -195,6 +195,21 @@ def test_a_page_that_has_no_part_of_its_own_for_htmx_is_whole(browser, path):
     assert (answer.status_code, "<html" in answer.text) == (200, path in {"/launch", "/usage"})
 
 
+@pytest.mark.parametrize("path", ["/launch", "/launch/preview", "/sessions/change", "/queue/change"])
+def test_a_form_of_another_charset_than_utf_8_is_refused(browser, path):
+    """In UTF-7, `+2AA-` is half of a surrogate pair, which nothing can encode."""
+    ada = browser("ada")
+    for csrf in (ada.headers.pop("X-CSRF-Token"), "+2AA-"):
+        fields = {"csrf": csrf, "name": "+2AA-", "action": "hold", "selected": "+2AA-"}
+        parts = [f'--B\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}' for name, text in fields.items()]
+        headers = {"Content-Type": 'multipart/form-data; boundary=B; charset="utf-7"'}
+        answer = ada.post(path, content="\r\n".join([*parts, "--B--\r\n"]), headers=headers, follow_redirects=False)
+        assert (answer.status_code, "a form is UTF-8" in answer.text) == (422, True)
+        headers["Content-Type"] = "multipart/form-data; boundary=B; charset=UTF-8"
+        answer = ada.post(path, content="\r\n".join([*parts, "--B--\r\n"]), headers=headers, follow_redirects=False)
+        assert "a form is UTF-8" not in answer.text
+
+
 def test_several_are_ended_at_once_or_none(browser, caller, service):
     ada, eve = caller("ada"), caller("eve")
     mine = [ada.post(SESSIONS, json={**SMALL, "name": f"mine-{n}"}).json()["items"][0]["id"] for n in range(2)]
