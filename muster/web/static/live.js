@@ -8,6 +8,8 @@ const AGES_INTERVAL_MS = 5000;
 const RECONNECT_MS = 5000;
 const refreshStates = new WeakMap();
 let source = null;
+// Of the stream, also of one that ended for good: whatever happened until there is another was missed.
+let wasInterrupted = false;
 
 // The server does not know which details a reader has opened. They stay open when their part is refreshed.
 const { callbacks } = Idiomorph.defaults;
@@ -66,7 +68,6 @@ function refreshAll() {
 function listen() {
   if (source || document.hidden || !document.querySelector("[data-live]")) return;
   source = new EventSource("/live");
-  let wasInterrupted = false;
   source.addEventListener("open", () => {
     if (wasInterrupted) refreshAll();
     wasInterrupted = false;

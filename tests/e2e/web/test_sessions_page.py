@@ -1,6 +1,7 @@
 """The list of sessions in a real browser, before a real engine."""
 
 import re
+import time
 
 import pytest
 from playwright.sync_api import expect
@@ -35,6 +36,27 @@ def test_the_list_follows_what_happens_and_ends_several_sessions(visit, server):
     page.get_by_label("Show").select_option("all")
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_role("row", name="listed-2")).to_contain_text("TERMINATED")
+
+
+def test_the_list_shows_what_it_missed_while_nobody_told_it_of_changes(visit, server):
+    """As while a proxy answers for a server that is starting: a browser does not come back from that by itself."""
+    page = visit("erin")
+    page.clock.install()
+    page.route("**/live", lambda route: route.fulfill(status=503), times=1)
+    with page.expect_response("**/live"):
+        page.goto("/sessions")
+    # From now on no time goes by on the page but what is given to it: less than until it looks by itself.
+    page.clock.pause_at(time.time() + 1)
+    with server.client(server.token("erin")) as erin:
+        erin.post("/sessions", json={"cpu": 0.05, "mem": "64M", "command": "true", "hold": True, "name": "missed"})
+    with page.expect_response("**/live"):
+        page.clock.run_for(5000)
+    row = page.get_by_role("row", name="missed")
+    for _ in range(2000):
+        if row.is_visible():
+            break
+        page.clock.run_for(10)
+    assert row.is_visible()
 
 
 @pytest.mark.parametrize("dark", [False, True])
