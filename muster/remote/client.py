@@ -1,5 +1,6 @@
 """The API of a `muster web` over HTTP: answers as views, problems as the errors that they were."""
 
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ Answer = TypeVar("Answer", bound=View)
 _WORDING = {"Prefer": "command-line"}
 _PATIENCE = httpx.Timeout(60.0, connect=10.0)
 _LONG_PATIENCE = httpx.Timeout(600.0, connect=10.0)
+_KEEPALIVE = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 20), ("TCP_KEEPCNT", 3))
 # Too many requests within a minute are over in seconds, too many failed sign-ins are not.
 _MAX_WAIT_S = 30
 # What a proxy answers while the server behind it is away.
@@ -142,7 +144,7 @@ class Client:
 
     @contextmanager
     def websocket(self, path: str) -> "Iterator[ClientConnection]":
-        """Open a WebSocket of the API. Raises ServerError."""
+        """Open a WebSocket of the API, from which may be read as slowly as one likes. Raises ServerError."""
         from websockets.exceptions import WebSocketException  # noqa: PLC0415 - few commands need it
         from websockets.sync.client import connect  # noqa: PLC0415
 
@@ -153,14 +155,18 @@ class Client:
                     sock = connected(self._socket, connect_s)
                     # From here on silence is no error.
                     sock.settimeout(None)
-                    opening = connect(f"ws://localhost/api/v1/{path}", sock=sock, open_timeout=connect_s)
+                    opening = connect(
+                        f"ws://localhost/api/v1/{path}", sock=sock, open_timeout=connect_s, ping_interval=None
+                    )
                 else:
                     opening = connect(
                         f"ws{self._url.removeprefix('http')}/api/v1/{path}",
                         ssl=orderly(ssl.create_default_context()) if self._url.startswith("https:") else None,
                         additional_headers={"Authorization": f"Bearer {self._token}"},
                         open_timeout=connect_s,
+                        ping_interval=None,
                     )
+                    _have_watched(opening.socket)
                 websocket = stack.enter_context(opening)
             except (OSError, WebSocketException) as error:
                 raise httpx.ConnectError(str(error)) from None
@@ -226,6 +232,15 @@ class Client:
         except httpx.TransportError as error:
             cause = " ".join(str(error).split()) or type(error).__name__
             raise ServerAwayError(f"{self._title} cannot be reached: {cause}") from None
+
+
+def _have_watched(connection: socket.socket) -> None:
+    """Have the system break a connection whose other side is gone: pings would have to be answered in time."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        # Not every system has each of them.
+        if (option := getattr(socket, name, None)) is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def path_part(name: str) -> str:

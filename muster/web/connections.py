@@ -5,11 +5,18 @@ request's body.
 """
 
 import asyncio
+import socket
+import struct
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.protocol import State
+
+# Of `struct tcp_info`: tcpi_probes, of windows without room, tcpi_unacked and tcpi_last_ack_recv.
+_TCP_INFO = struct.Struct("=3xB20xI28xI")
+_MOST_PROBES = 3
+_SILENCE_MS = 15_000
 
 
 class ImpatientHttp(H11Protocol):
@@ -70,11 +77,19 @@ class ImpatientHttp(H11Protocol):
 
 
 class LeavableWebSocket(WebSocketsSansIOProtocol):
-    """A protocol of WebSockets that a server can end at any time.
+    """A protocol of WebSockets that a server can end at any time, and whose readers may pause.
 
     Of uvicorn's three protocols, only the one below slows down a sender in both directions when its reader is slow. By
-    itself it fails, and the whole server with it, where the server ends while a client is closing its WebSocket.
+    itself it fails, and the whole server with it, where the server ends while a client is closing its WebSocket. And it
+    takes a reader for gone who pauses, as `less` does: pings are read after all that was sent before.
     """
+
+    def keepalive_timeout(self) -> None:
+        if is_there(self.transport.get_extra_info("socket")):
+            self.pong_timer = None
+            self.schedule_ping()
+        else:
+            super().keepalive_timeout()
 
     def shutdown(self) -> None:
         if self.handshake_complete and self.conn.state is not State.OPEN:
@@ -82,3 +97,14 @@ class LeavableWebSocket(WebSocketsSansIOProtocol):
             self.transport.close()
         else:
             super().shutdown()
+
+
+def is_there(connection: Any) -> bool:  # noqa: ANN401 - a socket, or what asyncio gives in its place
+    """Return whether the other side's system takes what is sent, or says that its reader has no room."""
+    if connection.family not in {socket.AF_INET, socket.AF_INET6}:
+        # It is on this machine: it is there as long as the connection is.
+        return True
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    unanswered_probes, unacknowledged, last_acknowledged_ms = _TCP_INFO.unpack(info)
+    is_silent = unacknowledged > 0 or unanswered_probes >= _MOST_PROBES
+    return not is_silent or last_acknowledged_ms < _SILENCE_MS

@@ -3,14 +3,17 @@
 import json
 import os
 import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import httpx
 import pytest
 import uvicorn
+from websockets.sync import client as sync_client
 
 from muster.core.model.token import Scope
 from muster.core.values.errors import NotPossibleInStateError
@@ -19,9 +22,10 @@ from muster.remote.backend import RemoteBackend
 from muster.remote.client import Client
 from muster.service.local_backend import LocalBackend
 from muster.service.reach.programs import KernelPrograms, Program
+from muster.web.connections import LeavableWebSocket, is_there
 from tests.strategies.sessions import make_session
 from tests.unit.running_sessions import running_session
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 PATH = "/api/v1/sessions/train/kernels/main1/exec"
 
@@ -164,6 +168,88 @@ def test_a_program_may_be_silent_for_longer_than_connecting_may_take(main1_by_so
     with main1_by_socket.start(["sh", "-c", "sleep 1; echo late"]) as execution:
         assert all_of(execution.connection) == b"late\n"
         assert execution.exit_code() == 0
+
+
+class Pinging(LeavableWebSocket):
+    """A server's protocol that says when three pings were not answered in time."""
+
+    unanswered = 0
+    enough = threading.Event()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        Pinging.unanswered += 1
+        if Pinging.unanswered == 3:
+            Pinging.enough.set()
+
+
+@pytest.mark.usefixtures("started", "train")
+def test_a_reader_may_pause_for_longer_than_pings_are_waited_for(app, secret_of, monkeypatch):
+    """As `muster exec … | less` does. Pings come behind what was written before."""
+    monkeypatch.setattr(Pinging, "unanswered", 0)
+    monkeypatch.setattr(Pinging, "enough", threading.Event())
+    # A client that pings would do so as often.
+    often = partial(sync_client.connect, ping_interval=0.05, ping_timeout=0.05)
+    monkeypatch.setattr(sync_client, "connect", often)
+    pings = {"ws": Pinging, "ws_ping_interval": 0.05, "ws_ping_timeout": 0.05, "ws_per_message_deflate": False}
+    running = uvicorn.Server(uvicorn.Config(app, port=0, **pings, log_config=None, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    eventually(lambda: running.started)
+    port = running.servers[0].sockets[0].getsockname()[1]
+    client = Client(f"http://127.0.0.1:{port}", secret_of("ada"))
+    with (
+        RemoteBackend(client).programs("train", None) as programs,
+        programs.start(["seq", "3000000"]) as execution,
+    ):
+        assert Pinging.enough.wait(PATIENCE_S)
+        assert all_of(execution.connection).endswith(b"\n3000000\n")
+        assert execution.exit_code() == 0
+    client.close()
+    running.should_exit = True
+    thread.join(30)
+
+
+def test_the_other_side_is_there_whatever_its_reader_does():
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as writer:
+        reader, _ = listener.accept()
+        with reader:
+            assert is_there(writer)
+            writer.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    writer.send(b"x" * 65536)
+            eventually(lambda: is_there(writer))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert is_there(ours)
+
+
+class Known:
+    """A connection of which the Linux kernel says this."""
+
+    family = socket.AF_INET
+
+    def __init__(self, probes: int, unacknowledged: int, silent_ms: int) -> None:
+        self._info = struct.pack("=3xB20xI28xI", probes, unacknowledged, silent_ms)
+
+    def getsockopt(self, _level: int, _option: int, size: int) -> bytes:
+        return self._info[:size]
+
+
+@pytest.mark.parametrize(
+    ("connection", "there"),
+    [
+        (Known(0, 0, 3_600_000), True),
+        (Known(2, 0, 120_000), True),
+        # It is being sent to.
+        (Known(0, 9, 40), True),
+        (Known(0, 1, 20_000), False),
+        (Known(3, 0, 60_000), False),
+    ],
+)
+def test_the_other_side_is_gone_when_its_system_says_nothing_any_more(connection, there):
+    assert is_there(connection) is there
 
 
 def all_of(connection: socket.socket) -> bytes:
