@@ -7,7 +7,7 @@ whose launch has failed on an agent keeps off that one, as long as others that a
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -77,20 +77,27 @@ class Closures:
         return Wait(WaitCode.WINDOW, message, filtered=dict(filtered), until=until)
 
     def _closed(self, session: Session) -> _Closed:
-        limit = session.time_limit
-        begun = len(self._begins) if limit is None else bisect_left(self._begins, self._snapshot.now + limit)
-        group, admitting = session.spec.resource_group, self._admitting_windows(session)
+        group, admitting, begun = session.spec.resource_group, self._admitting_windows(session), self._begun(session)
         key = group, admitting, begun, session.id if session.id in self._held else ""
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._found(session, self._begins[:begun], admitting)
+            known = self._known[key] = self._found(session)
         return self._without_failed(session, key, known) if session.failed_on else known
 
-    def _found(self, session: Session, begins: Collection[float], admitting: Collection[str]) -> _Closed:
+    def _begun(self, session: Session) -> int:
+        """Return how many windows have begun before a session that starts now has ended."""
+        limit = session.time_limit
+        return len(self._begins) if limit is None else bisect_left(self._begins, self._snapshot.now + limit)
+
+    def _met(self, session: Session) -> list[Reservation]:
+        """Return the windows that close their agents to a session."""
+        begins, admitting = self._begins[: self._begun(session)], self._admitting_windows(session)
+        return [w for w in self._windows if w.begins_at in begins and w.name not in admitting]
+
+    def _found(self, session: Session) -> _Closed:
         causes: dict[str, str] = {}
-        windows = [w for w in self._windows if w.begins_at in begins and w.name not in admitting]
         closing = []
-        for window in windows:
+        for window in self._met(session):
             cause = f"{'maintenance' if window.is_maintenance else 'reservation'} {window.name}"
             ids = [a.id for a in self._group(session) if window.covers(a.id, a.resource_group)]
             causes |= dict.fromkeys(ids, cause)
@@ -135,6 +142,8 @@ class Closures:
 
     def _kept_for(self, session: Session) -> frozenset[str]:
         agents = [self._by_id[agent_id] for agent_id in session.stranded_on if agent_id in self._by_id]
+        if any(window.covers(a.id, a.resource_group) for window in self._met(session) for a in agents):
+            return _NO_AGENTS
         answering = [agent for agent in agents if agent.takes_sessions]
         away = [agent for agent in agents if agent.state is not AgentState.ALIVE]
         if len(agents) < len(session.stranded_on) or len(answering) + len(away) < len(agents):

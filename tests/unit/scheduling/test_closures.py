@@ -190,6 +190,18 @@ def test_no_room_is_kept_where_the_gang_cannot_come_back_to_it():
     assert kept(agent("a1"), agent("a2"), session=stranded(held_by="ada")) == (set(), set())
 
 
+@pytest.mark.parametrize("users", [set(), {"bob"}])
+def test_no_room_is_kept_for_a_gang_that_a_window_keeps_from_it(users):
+    """The users for whom the agent is reserved would otherwise wait until the reservation is over."""
+    gang, bobs = stranded(stranded_on=("a1",), cpu=1), make_session(9, owner="bob")
+    reserved = window(agents=frozenset({"a1"}), users=frozenset(users))
+    snapshot = Snapshot((agent("a1"), agent("a2")), (gang, bobs), NOW, reservations=(reserved,))
+    admission = Admission(snapshot)
+    assert admission.closed_agents(gang) == {"a1"}
+    assert admission.closed_agents(bobs) == (set() if users else {"a1"})
+    assert Admission(replace(snapshot, reservations=())).closed_agents(bobs) == {"a1"}
+
+
 def test_two_stranded_gangs_are_kept_from_each_others_agents():
     one, two = stranded(1, stranded_on=("a1",), cpu=1), stranded(2, stranded_on=("a2",), cpu=1)
     snapshot = Snapshot((agent("a1"), agent("a2")), (one, two), NOW)
