@@ -87,6 +87,10 @@ class Admission:
         """Return why a session waits that would start if no agent were closed to it."""
         return self._closures.wait(session)
 
+    def window_end(self, session: Session) -> float | None:
+        """Return when the first of the windows ends that close agents to a session; None where none does."""
+        return self._closures.window_end(session)
+
     def _held(self, by: str) -> Wait:
         key = "held", by
         if key not in self._shared:

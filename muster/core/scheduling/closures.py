@@ -20,6 +20,7 @@ from muster.core.scheduling.placement import Gang, PlacementState, gang_of
 from muster.core.values.units import format_moment
 
 _NO_AGENTS: frozenset[str] = frozenset()
+_FOR_A_GANG = "a session that lost an agent"
 _Key = tuple[str, frozenset[str], int, str]
 
 
@@ -65,7 +66,10 @@ class Closures:
         return self._closed(session).agents
 
     def wait(self, session: Session) -> Wait:
-        """Return why a session waits that would start if no agent were closed to it."""
+        """Return why a session waits that would start if no agent were closed to it.
+
+        It says until when where agents are closed by windows alone: nobody knows for how long they are kept for a gang.
+        """
         closed = self._closed(session)
         filtered = Counter(closed.causes.values())
         message = "agents are closed to it: " + ", ".join(f"{n} for {cause}" for cause, n in sorted(filtered.items()))
@@ -73,8 +77,12 @@ class Closures:
         if coming:
             at = format_moment(min(coming))
             message += f"; with a time limit that ends before {at} it could start sooner"
-        until = min((window.ends_at for window in closed.windows), default=None)
+        until = None if _FOR_A_GANG in filtered else self.window_end(session)
         return Wait(WaitCode.WINDOW, message, filtered=dict(filtered), until=until)
+
+    def window_end(self, session: Session) -> float | None:
+        """Return when the first of the windows ends that close agents to a session; None where none does."""
+        return min((window.ends_at for window in self._closed(session).windows), default=None)
 
     def _closed(self, session: Session) -> _Closed:
         group, admitting, begun = session.spec.resource_group, self._admitting_windows(session), self._begun(session)
@@ -104,7 +112,7 @@ class Closures:
             closing += [window] if ids else []
         for holder_id, kept in self._held.items():
             if holder_id != session.id:
-                causes |= dict.fromkeys(kept, "a session that lost an agent")
+                causes |= dict.fromkeys(kept, _FOR_A_GANG)
         return _Closed(frozenset(causes), causes, tuple(closing))
 
     def _without_failed(self, session: Session, key: _Key, closed: _Closed) -> _Closed:

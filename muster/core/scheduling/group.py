@@ -67,6 +67,10 @@ class Group:
             known[request] = self._never_fits(request) if not empty.fits(request) and empty.excludes(request) else None
         return known[request]
 
+    def could_hold(self, gang: Gang, closed: frozenset[str]) -> bool:
+        """Return whether the agents that are not closed to it could hold a gang if they were empty, and all back."""
+        return self._empty_state.fits(gang, closed)
+
     def busy(self, kind: Kind, first: Session) -> Wait:
         """Return what is missing now for sessions of a kind, `first` among them."""
         misses = self.state.misses(kind.gang, kind.closed)

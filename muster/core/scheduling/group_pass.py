@@ -386,7 +386,8 @@ class GroupPass:
                 reason = behind(self._head.session, delays=True)
                 return replace(reason, endless=self._endless) if self._head.start == math.inf else reason
         if kind.closed and self._group.state.fits(kind.gang):
-            return self._admission.window(first)
+            reason = self._admission.window(first)
+            return replace(reason, until=None) if self._group.could_hold(kind.gang, kind.closed) else reason
         return self._busy(kind, first)
 
     @property

@@ -86,7 +86,7 @@ def _suggestions(replays: Replays, wait: Wait) -> list[Suggestion]:
     for _ in range(_MOST_ROUNDS):
         if wait.code not in _BEFORE_PLACEMENT:
             found += [_joined([*steps, suggestion]) for suggestion in _look_around(replays, wait)]
-        step = _step_past(wait, replays.session)
+        step = _step_past(wait, replays)
         if step is None:
             return found
         steps.append(step)
@@ -106,8 +106,9 @@ def _look_around(replays: Replays, wait: Wait) -> list[Suggestion]:
     return found or list(alternatives.less_of_all_slots(replays))
 
 
-def _step_past(wait: Wait, session: Session) -> Suggestion | None:
+def _step_past(wait: Wait, replays: Replays) -> Suggestion | None:
     """Return what takes away an obstacle that the session meets before it is placed."""
+    session = replays.session
     spec = session.spec
     step: Suggestion | None = None
     match wait.code:
@@ -127,9 +128,9 @@ def _step_past(wait: Wait, session: Session) -> Suggestion | None:
             new, old = (spell_counted(wait.limit.counted, amount) for amount in (raising.value, wait.limit.value))
             text = f"a limit of {new} instead of {old} for {wait.limit.scope}"
             step = Suggestion(text, (raising,), 1.5 + alternatives.share(wait.limit.value, raising.value))
-        case WaitCode.WINDOW if wait.until is not None:
+        case WaitCode.WINDOW if (end := replays.window_end()) is not None:
             text = "wait for the end of the reservation"
-            step = Suggestion(text, (Later(at=wait.until),), 2.0, starts_at=wait.until)
+            step = Suggestion(text, (Later(at=end),), 2.0, starts_at=end)
         case WaitCode.RETRY if session.retry_at:
             text = "wait until its launch is tried again"
             step = Suggestion(text, (Later(at=session.retry_at),), 2.0, starts_at=session.retry_at)

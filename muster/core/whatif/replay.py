@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from muster.core.model.plan import Plan
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.committed import committed
 from muster.core.scheduling.future import end_of
 from muster.core.scheduling.schedule import schedule
@@ -46,6 +47,12 @@ class Replays:
         self.left -= 1
         world = self.snapshot if in_full else self.ahead
         return schedule(applied((*self.before, *changes), world, self.session.id))
+
+    def window_end(self) -> float | None:
+        """Return when the first of the windows ends that close agents to it after the changes `before`."""
+        world = applied(self.before, self.ahead, self.session.id)
+        session = next(session for session in world.pending if session.id == self.session.id)
+        return Admission(world).window_end(session)
 
     def start_by_time_limits(self) -> tuple[Later, Session] | None:
         """Return the world in which it starts if sessions end by their time limits one after another, and the last.

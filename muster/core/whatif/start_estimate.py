@@ -10,7 +10,7 @@ _AFTER: Mapping[WaitCode, str] = {
     WaitCode.DEPENDENCY: "after the sessions that it waits for",
     WaitCode.LIMIT: "when something that the limit counts has ended",
     WaitCode.ARRAY: "when another one of its array has ended",
-    WaitCode.WINDOW: "when the agents are no longer set aside",
+    WaitCode.WINDOW: "when agents are no longer set aside for others, or other agents are free",
     WaitCode.PREEMPTING: "as soon as those that are preempted have ended",
 }
 _ENDLESS = "unknown, since what it waits for has no time limit"

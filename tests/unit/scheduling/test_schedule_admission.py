@@ -71,6 +71,16 @@ def test_a_maintenance_window_lets_in_only_what_ends_before_it():
     assert (started, waits) == ({short.id}, {endless.id: WaitCode.WINDOW})
 
 
+def test_no_end_of_a_window_is_promised_where_other_agents_may_be_free_before_it():
+    """The second one starts on a2, when the first has ended: long before a1 is back."""
+    agents = make_agent("a1", cpus=4), make_agent("a2", cpus=4)
+    runs = placed_on(make_session(1, cpu=4, time_limit="5m"), "a2")
+    first, second = (make_session(number, cpu=4, time_limit="5m") for number in (2, 3))
+    window = Reservation("disks", NOW - 1, NOW + 24 * HOUR, agents=frozenset({"a1"}))
+    wait = schedule(Snapshot(agents, (runs, first, second), NOW, reservations=(window,))).waits[second.id]
+    assert (wait.code, wait.estimated_start, wait.until) == (WaitCode.WINDOW, NOW + 600, None)
+
+
 def test_a_reservation_admits_the_users_that_it_names():
     window = Reservation("night", NOW - 1, NOW + HOUR, users=frozenset({"bob"}))
     ada, bob = make_session(1, **SMALL), make_session(2, owner="bob", **SMALL)
