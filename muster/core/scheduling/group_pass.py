@@ -165,7 +165,7 @@ class GroupPass:
     def _answer(self, session: Session, kind: Kind) -> Wait:
         """Return what a plain session waits for that is of a full kind; keep it if it holds for all that follow."""
         reason = kind.impossible or self._later(session, kind)
-        if reason is kind.impossible or (reason is kind.later and len(self._first) >= _ESTIMATED):
+        if reason is kind.impossible or (self._head is not None and len(self._first) >= _ESTIMATED):
             kind.answer = reason
         return reason
 
@@ -227,13 +227,10 @@ class GroupPass:
         """Return what stands for the session's reason until the end of the pass."""
         if session.wait is not None and session.wait.passes:
             self._passed.append(session)
-        if self._head is None:
-            kind.ahead = kind.ahead or Wait(WaitCode.BUSY, "")
-            return kind.ahead
-        if len(self._first) < _ESTIMATED:
+        if self._head is not None and len(self._first) < _ESTIMATED:
             self._first.append(Waiting(session, kind.gang, kind.closed))
-        kind.later = kind.later or Wait(WaitCode.BUSY, "")
-        return kind.later
+        causes = self._admission.closed_agents(session) if kind.closed else kind.closed
+        return kind.wait_of(session, causes, ahead=self._head is None)
 
     def _place(self, session: Session, kind: Kind) -> tuple[Allocation, ...] | None:
         head = self._head
@@ -365,10 +362,9 @@ class GroupPass:
         """Record the waits that are known only at the end of the pass; sessions with the same request share one."""
         if self._explains:
             explained = {
-                id(later): self._explained(kind, kind.first, ahead=later is kind.ahead)
+                id(wait): self._explained(kind, first, ahead=ahead)
                 for kind in self._kinds.all
-                for later in (kind.ahead, kind.later)
-                if later is not None and kind.first is not None
+                for (ahead, _, _), (wait, first) in kind.waits.items()
             }
             reasons = self.reasons.values()
             self.reasons = dict(zip(self.reasons, map(explained.get, map(id, reasons), reasons), strict=True))

@@ -2,11 +2,11 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from muster.core.model.session import Session
-from muster.core.model.wait import Wait
+from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.admission import Admission
 from muster.core.scheduling.placement import Gang, gang_of, on_one_agent
 from muster.core.values.slots import Slots, total
@@ -22,9 +22,9 @@ class Kind:
 
     `request` is the gang where overlay networks are available. `full` once none of them starts any more in this
     pass: capacity only shrinks. `alone` once one for which no places were found together with others may still have
-    some. `first` is the first of them that waits; `ahead` and `later` stand for the reasons of those that wait
-    ahead of the head, for agents to be back or open and so for no other session, and of the others. `answer` is
-    what all further plain sessions wait for.
+    some. `first` is the first of them that waits. `waits` stand for the reasons of those to which agents are closed for
+    the same causes, each with the first of them. Those that wait ahead of the head, for agents to be back or open and
+    so for no other session, have others than the rest. `answer` is what all further plain sessions wait for.
     """
 
     gang: Gang
@@ -35,9 +35,18 @@ class Kind:
     alone: bool = False
     impossible: Wait | None = None
     first: Session | None = None
-    ahead: Wait | None = None
-    later: Wait | None = None
+    waits: dict[tuple[bool, int, tuple[str, ...]], tuple[Wait, Session]] = field(default_factory=dict)
     answer: Wait | None = None
+
+    def wait_of(self, session: Session, causes: frozenset[str], *, ahead: bool) -> Wait:
+        """Return what stands for the session's reason.
+
+        `causes` are the agents that are closed to it: one object for all to which they are for the same causes.
+        """
+        key = ahead, id(causes), session.failed_on
+        if key not in self.waits:
+            self.waits[key] = Wait(WaitCode.BUSY, ""), session
+        return self.waits[key][0]
 
 
 class Kinds:

@@ -81,6 +81,23 @@ def test_no_end_of_a_window_is_promised_where_other_agents_may_be_free_before_it
     assert (wait.code, wait.estimated_start, wait.until) == (WaitCode.WINDOW, NOW + 600, None)
 
 
+def test_each_session_is_told_why_agents_are_closed_to_it_and_not_to_another():
+    """All of them ask for the same, and the same agent is closed to them."""
+    agents = make_agent("a1", cpus=4), make_agent("a2", cpus=4, swarm="manager")
+    runs = placed_on(make_session(0, cpu=4), "a2")
+    ada, bob, eve = (make_session(number, cpu=4, owner=who) for number, who in enumerate(("ada", "bob", "eve"), 1))
+    failed = replace(make_session(4, cpu=4, owner="cleo"), failed_on=("a1",))
+    windows = (
+        Reservation("for-bob", NOW - 1, NOW + HOUR, agents=frozenset({"a1"}), users=frozenset({"bob", "cleo"})),
+        Reservation("for-ada", NOW - 1, NOW + 2 * HOUR, agents=frozenset({"a1"}), users=frozenset({"ada", "cleo"})),
+    )
+    waits = schedule(Snapshot(agents, (runs, ada, bob, eve, failed), NOW, reservations=windows)).waits
+    message = "agents are closed to it: 1 for "
+    assert waits[bob.id].message == f"{message}reservation for-ada"
+    assert waits[eve.id].message == f"{message}reservation for-ada"
+    assert waits[failed.id].message == f"{message}an earlier launch of it that failed there"
+
+
 def test_a_reservation_admits_the_users_that_it_names():
     window = Reservation("night", NOW - 1, NOW + HOUR, users=frozenset({"bob"}))
     ada, bob = make_session(1, **SMALL), make_session(2, owner="bob", **SMALL)
