@@ -12,7 +12,7 @@ from enum import StrEnum
 from muster.core.agents.agent import Agent
 from muster.core.model.plan import Placement, Preemption
 from muster.core.model.policy import SchedulingPolicy
-from muster.core.model.session import Kernel, Result, Session, SessionState
+from muster.core.model.session import Kernel, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.scheduling.committed import running
@@ -102,8 +102,9 @@ class _What(StrEnum):
     """The kinds of events, in their order at equal times."""
 
     END = "1-end"
-    ARRIVAL = "2-arrival"
-    MOMENT = "3-moment"
+    START = "2-start"
+    ARRIVAL = "3-arrival"
+    MOMENT = "4-moment"
 
 
 def simulate(
@@ -175,13 +176,20 @@ class _Run:
             case _What.ARRIVAL:
                 self._waiting[session_id] = self._lives[session_id].session
                 self._arrived += 1
+            case _What.START:
+                if not self._is_there(session_id, start):
+                    return
+                self._running[session_id] = replace(self._running[session_id], state=SessionState.RUNNING, step=None)
             case _What.END:
-                # A session that was preempted meanwhile has another start, or none.
-                if session_id not in self._running or self._lives[session_id].starts != start:
+                if not self._is_there(session_id, start):
                     return
                 ends_by_itself = self._durations[session_id] <= (self._limit(session_id) or self._durations[session_id])
                 self._end(session_id, at, Fate.ENDED if ends_by_itself else Fate.TIMED_OUT)
         self._changed = True
+
+    def _is_there(self, session_id: str, start: int) -> bool:
+        """Return whether it has its place since that start: one that was preempted has another start, or none."""
+        return session_id in self._running and self._lives[session_id].starts == start
 
     def _limit(self, session_id: str) -> int | None:
         return self._lives[session_id].session.time_limit
@@ -238,7 +246,7 @@ class _Run:
     def _start(self, placement: Placement) -> None:
         session = self._waiting.pop(placement.session_id)
         started_at = self._now + self._cluster.launch_s
-        runs = self._running[session.id] = running(session, placement, started_at)
+        runs = running(session, placement, started_at)
         kernels = runs.kernels
         self._use.take(kernels, self._now)
         life = self._lives[session.id]
@@ -246,6 +254,11 @@ class _Run:
         self._lives[session.id] = replace(
             life, fate=Fate.RUNNING, placed_at=self._now, started_at=started_at, starts=starts, kernels=kernels
         )
+        if session.id in self._wanted:
+            # What comes after its start does not start before.
+            runs = replace(runs, state=SessionState.PREPARING, step=LaunchStep.STARTING)
+            heapq.heappush(self._events, (started_at, _What.START, session.id, starts))
+        self._running[session.id] = runs
         limit, duration = session.time_limit, self._durations[session.id]
         ends_at = started_at + (duration if limit is None else min(duration, limit))
         heapq.heappush(self._events, (ends_at, _What.END, session.id, starts))

@@ -126,6 +126,15 @@ def test_a_window_leaves_out_what_is_before_and_after_it():
     assert (nothing.submitted, nothing.span_s, nothing.use["cpu"]) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("launch_s", [0.0, 30.0])
+def test_what_comes_after_a_start_starts_with_it(launch_s):
+    """Not before, as at another's arrival while it is launched, and not only at the next arrival or end."""
+    first, second = job(1, duration_s=1000, cpu=1), job(2, cpu=1, after=(make_session(1).id,))
+    cluster = Cluster((make_agent(cpus=8),), launch_s=launch_s)
+    lives = {life.session.name: life for life in simulate([first, second, job(3, at=5.0, cpu=1)], cluster).lives}
+    assert lives["s1"].started_at == lives["s2"].placed_at == launch_s
+
+
 def test_a_session_waits_for_the_end_of_the_one_before_it():
     result = simulate([job(1, duration_s=100, cpu=8), job(2, at=10, cpu=8)], Cluster((make_agent(cpus=8),)))
     assert [life.started_at for life in result.lives] == [0, 100]
