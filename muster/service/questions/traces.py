@@ -166,9 +166,9 @@ def _philly_job(job: Mapping[str, Any]) -> Entry:
     entry = _philly_entry(job.get("jobid"), job.get("user"), job.get("vc"), job.get("submitted_time"))
     # One that still ran when the log was written has a last attempt without an end.
     if lengths and _is_known(ran[-1][1]):
-        seconds = [_seconds(length) for length in lengths]
-        known = [length for length in seconds if length is not None]
-        entry["duration"] = _in_seconds(str(sum(known))) if len(known) == len(seconds) else lengths[0]
+        seconds = {length: _seconds(length) for length in lengths}
+        wrong = [length for length, known in seconds.items() if known is None]
+        entry["duration"] = wrong[0] if wrong else _in_seconds(str(sum(seconds[length] or 0.0 for length in lengths)))
     return {**entry, **_philly_request(gpus, 0)}
 
 
@@ -233,9 +233,11 @@ def _gpus(count: str, milli: str) -> dict[str, str]:
 def _seconds(cell: str) -> float | None:
     """Return a trace's time: seconds, or a date and time, as seconds since 1970. None for anything else."""
     try:
-        return float(cell)
+        seconds = float(cell)
     except ValueError:
         pass
+    else:
+        return seconds if math.isfinite(seconds) else None
     try:
         moment = datetime.fromisoformat(cell)
     except ValueError:
@@ -246,9 +248,12 @@ def _seconds(cell: str) -> float | None:
 def _in_seconds(cell: str) -> Seconds | str:
     """Return a trace's time; what is no time as it is."""
     seconds = _seconds(cell)
-    return cell if seconds is None or not 0 <= seconds < math.inf else Seconds(seconds)
+    return cell if seconds is None or seconds < 0 else Seconds(seconds)
 
 
 def _difference(end: object, begin: object) -> str:
+    """Return the seconds between two times of a trace; the one that is no time as it is."""
     ended, began = _seconds(str(end)), _seconds(str(begin))
-    return str(end) if ended is None or began is None else str(max(0.0, ended - began))
+    if ended is None:
+        return str(end)
+    return str(begin) if began is None else str(max(0.0, ended - began))

@@ -320,6 +320,19 @@ def test_an_error_in_a_trace_is_reported_with_its_line(written, cluster, content
 
 
 @pytest.mark.parametrize(
+    ("began", "ended", "named"),
+    [("5", "nan", "nan"), ("NaN", "9", "nan"), ("5", "-inf", "-inf"), ("later", "9", "later"), ("5", "later", "later")],
+)
+def test_a_start_or_an_end_that_is_no_time_is_reported(written, cluster, began, ended, named):
+    trace = written("trace.csv", f"submitted,began,ended\n1,{began},{ended}\n")
+    fields = {"arrival": "submitted", "start": "began", "end": "ended"}
+    mapping = [f"--column={name}={column}" for name, column in fields.items()]
+    answer = muster("simulate", "--cluster", cluster, "--workload", trace, *mapping)
+    assert (answer.code, len(answer.errors)) == (2, 1), answer.out
+    assert f"line 2: duration: {named!r} is not a span of time" in answer.err
+
+
+@pytest.mark.parametrize(
     ("content", "error"),
     [
         ("[3]", "job 0 is not a mapping"),
@@ -329,6 +342,8 @@ def test_an_error_in_a_trace_is_reported_with_its_line(written, cluster, content
         ('[{"attempts": [{"start_time": 1, "end_time": 2, "detail": [4]}]}]', "job 0 is not as the README"),
         ('[{"jobid": "a", "submitted_time": "soon", "attempts": [{"start_time": "1", "end_time": "2"}]}]',
          "job 0: at: 'soon' is not a span of time"),
+        (('[{"submitted_time": "1", "attempts": [{"start_time": "1", "end_time": "2"},'
+         ' {"start_time": "soon", "end_time": "4"}]}]'), "job 0: duration: 'soon' is not a span of time"),
         ('[{"jobid": "a", "submitted_time": "2017-10-07 01:00:00"}]', "of none of its 1 jobs is it known how long"),
         *(
             (f"job_id,gpu_num,submit_time,duration\na,{number},1,1\n", "has no number of GPUs")
