@@ -131,14 +131,20 @@ def changed(session: Session, fields: Mapping[str, Any]) -> Session:
 def _behind(session: Session, ahead: Session) -> Session:
     """Return a running session as it waits behind another, to be started anew."""
     waiting = queued_again(session)
-    spec = session.spec.model_copy(update={"priority": min(session.spec.priority, ahead.spec.priority)})
+    spec = waiting.spec.model_copy(update={"priority": min(session.spec.priority, ahead.spec.priority)})
     return replace(waiting, spec=spec, submitted_at=max(session.submitted_at, ahead.submitted_at + 1))
 
 
 def queued_again(session: Session) -> Session:
-    """Return a placed session as it waits when it is queued again."""
+    """Return a placed session as it waits when it is queued again.
+
+    It waits for no other one: those that it had to wait for have started or ended, and no snapshot need have them.
+    """
     kernels = tuple(replace(kernel, allocation=None) for kernel in session.kernels)
-    waiting = replace(session, state=SessionState.PENDING, kernels=kernels, step=None, started_at=None, wait=None)
+    spec = session.spec.model_copy(update={"after": (), "after_ok": (), "after_any": ()})
+    waiting = replace(
+        session, spec=spec, state=SessionState.PENDING, kernels=kernels, step=None, started_at=None, wait=None
+    )
     return waiting.of_size(None) if session.spec.is_elastic else waiting
 
 

@@ -133,8 +133,9 @@ def fragmented(**values):
     return agents, runs, make_session(3, cpu=8)
 
 
-def test_restartable_sessions_that_would_start_elsewhere_with_what_that_loses():
-    agents, runs, waits = fragmented(requeue=True)
+@pytest.mark.parametrize("once", [{}, {"after": ("gone",)}, {"after_ok": ("gone",)}, {"after_any": ("gone",)}])
+def test_restartable_sessions_that_would_start_elsewhere_with_what_that_loses(once):
+    agents, runs, waits = fragmented(requeue=True, **once)
     assert "short starts anew elsewhere, which loses 10m of work" in texts(agents, waits, runs)
 
 

@@ -41,6 +41,13 @@ def test_fitting_elsewhere_is_decided_for_all_sessions_together():
     assert [hit.fits_elsewhere for hit in plan_of(first, full, fuller).hits] == [False]
 
 
+def test_what_a_session_once_waited_for_does_not_keep_it_from_fitting_elsewhere():
+    """What it was to start after has ended, and is in no snapshot any more."""
+    ended = make_session(9).id
+    after = placed_on(make_session(1, after_ok=(ended,), requeue=True, **LARGE), "a1")
+    assert [hit.fits_elsewhere for hit in plan_of(after).hits] == [True]
+
+
 def test_a_gangs_room_on_the_agents_that_stay_is_counted_for_it():
     gang = placed_on(make_session(1, cluster_size=2, cluster_mode="multi-node", **LARGE), "a1", "a2")
     assert [hit.fits_elsewhere for hit in plan_of(gang).hits] == [True]
