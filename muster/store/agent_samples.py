@@ -66,8 +66,10 @@ class AgentSamples:
             known = self._known.get(span.name)
             if known is None or first < known.first:
                 known = _Known(first, first, {})
+            # What is newer than the span was written before somebody set the clock back.
+            newest = min(known.newest, first + span.length_s + span.step_s)
             # Samples of a step that has just ended may still come.
-            begin = max(first, known.newest - 2 * span.step_s)
+            begin = max(first, newest - 2 * span.step_s)
             groups = {
                 group: kept
                 for group, means in known.groups.items()

@@ -67,6 +67,15 @@ def test_repeated_reads_give_the_same_as_a_first_read(store):
             assert min(found["default"]) >= since
 
 
+def test_samples_are_read_although_the_clock_was_ahead_before(store):
+    store.samples.add([sample("a1", EVEN + 1800, Amount(1, 1, 1.0))])
+    for minute in range(5):
+        now = EVEN + 60 * minute
+        store.samples.add([sample("a1", now, Amount(8000, minute, 1.0))])
+        found = store.samples.by_group(HOUR, now - HOUR.length_s - HOUR.step_s)
+        assert found["default"][now]["cpu"].allocated == minute
+
+
 def test_unknown_values_are_left_out_of_the_mean_and_are_not_zero(store):
     store.samples.add([sample("a1", EVEN, Amount(8000, 0, None), mem=Amount(1, 1, None))])
     assert means(store, DAY, EVEN)[EVEN]["cpu"].used is None
