@@ -78,7 +78,7 @@ class SessionHistoryView(View):
     @classmethod
     def of(cls, session: Session, steps: Iterable[UsageStep]) -> Self:
         """Return the view of a session's steps, which come oldest first."""
-        kernels = {kernel.id: kernel for kernel in session.kernels}
+        kernels = {kernel.id: kernel for kernel in session.possible_kernels}
         runs: dict[tuple[int, str], list[UsageStep]] = {}
         for step in steps:
             runs.setdefault((step.generation, step.kernel_id), []).append(step)
@@ -89,7 +89,8 @@ class SessionHistoryView(View):
                     kernel=kernels[kernel_id].name if kernel_id in kernels else None,
                     run=generation,
                     points=[
-                        UsageMeanView(**asdict(point)) for point in points(runs[generation, kernel_id], len(kernels))
+                        UsageMeanView(**asdict(point))
+                        for point in points(runs[generation, kernel_id], len(session.kernels))
                     ],
                 )
                 for generation, kernel_id in ordered

@@ -77,6 +77,13 @@ def test_a_month_of_observations_leaves_few_rows(store):
     assert {point.mem_bytes for point in history.points} == {float(1 << 30)}
 
 
+def test_kernels_of_a_run_in_which_an_elastic_session_had_more_are_named():
+    session = make_session(1, cluster_size="1-3")
+    steps = [UsageStep(kernel.id, 7, session.id, 0, mem=1.0, mem_known=1) for kernel in session.possible_kernels]
+    items = SessionHistoryView.of(session, reversed(steps)).items
+    assert [item.kernel for item in items] == ["main1", "sub1", "sub2"]
+
+
 def test_another_worker_goes_on(store):
     session = running(store)
     (kernel,) = session.kernels
