@@ -83,6 +83,10 @@ class Admission:
         """Return the agents that take no such session now, for a reservation or for a gang that lost an agent."""
         return self._closures.agents(session)
 
+    def closed_at(self, session: Session, at: float) -> frozenset[str]:
+        """Return the agents that a window closes to the session if it starts at that later time."""
+        return self._closures.agents_at(session, at)
+
     def window(self, session: Session) -> Wait:
         """Return why a session waits that would start if no agent were closed to it."""
         return self._closures.wait(session)

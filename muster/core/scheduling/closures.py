@@ -84,28 +84,37 @@ class Closures:
         """Return when the first of the windows ends that close agents to a session; None where none does."""
         return min((window.ends_at for window in self._closed(session).windows), default=None)
 
+    def agents_at(self, session: Session, at: float) -> frozenset[str]:
+        """Return the ids of the agents that a window closes to the session if it starts at that later time."""
+        if not self._windows:
+            return _NO_AGENTS
+        windows = [window for window in self._met(session, at) if window.ends_at > at]
+        covered = (a.id for a in self._group(session) if any(w.covers(a.id, a.resource_group) for w in windows))
+        return frozenset(covered) if windows else _NO_AGENTS
+
     def _closed(self, session: Session) -> _Closed:
-        group, admitting, begun = session.spec.resource_group, self._admitting_windows(session), self._begun(session)
+        group, admitting = session.spec.resource_group, self._admitting_windows(session)
+        begun = self._begun(session, self._snapshot.now)
         key = group, admitting, begun, session.id if session.id in self._held else ""
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._found(session)
         return self._without_failed(session, key, known) if session.failed_on else known
 
-    def _begun(self, session: Session) -> int:
-        """Return how many windows have begun before a session that starts now has ended."""
+    def _begun(self, session: Session, at: float) -> int:
+        """Return how many windows have begun before a session that starts at that time has ended."""
         limit = session.time_limit
-        return len(self._begins) if limit is None else bisect_left(self._begins, self._snapshot.now + limit)
+        return len(self._begins) if limit is None else bisect_left(self._begins, at + limit)
 
-    def _met(self, session: Session) -> list[Reservation]:
-        """Return the windows that close their agents to a session."""
-        begins, admitting = self._begins[: self._begun(session)], self._admitting_windows(session)
+    def _met(self, session: Session, at: float) -> list[Reservation]:
+        """Return the windows that a session which starts at that time would meet, or that are over by then."""
+        begins, admitting = self._begins[: self._begun(session, at)], self._admitting_windows(session)
         return [w for w in self._windows if w.begins_at in begins and w.name not in admitting]
 
     def _found(self, session: Session) -> _Closed:
         causes: dict[str, str] = {}
         closing = []
-        for window in self._met(session):
+        for window in self._met(session, self._snapshot.now):
             cause = f"{'maintenance' if window.is_maintenance else 'reservation'} {window.name}"
             ids = [a.id for a in self._group(session) if window.covers(a.id, a.resource_group)]
             causes |= dict.fromkeys(ids, cause)
@@ -150,7 +159,9 @@ class Closures:
 
     def _kept_for(self, session: Session) -> frozenset[str]:
         agents = [self._by_id[agent_id] for agent_id in session.stranded_on if agent_id in self._by_id]
-        if any(window.covers(a.id, a.resource_group) for window in self._met(session) for a in agents):
+        if any(
+            window.covers(a.id, a.resource_group) for window in self._met(session, self._snapshot.now) for a in agents
+        ):
             return _NO_AGENTS
         answering = [agent for agent in agents if agent.takes_sessions]
         away = [agent for agent in agents if agent.state is not AgentState.ALIVE]

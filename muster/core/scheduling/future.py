@@ -7,7 +7,7 @@ an unknown time, those that have run longest first.
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -19,6 +19,10 @@ from muster.core.scheduling.room import Room
 
 # The most decisions that are simulated to estimate when sessions start.
 _MOST_DECISIONS = 60
+
+
+ClosedAt = Callable[[Session, float], frozenset[str]]
+"""Says which agents are closed to a session that starts at a later time."""
 
 
 class Holder(NamedTuple):
@@ -111,7 +115,17 @@ class Future:
                 low = middle + 1
         return self._start(gang, closed, state, gone, low)
 
-    def estimates(self, waiting: Iterable[Waiting], *, backfill: bool) -> dict[str, float]:
+    def open_start(self, waiting: Waiting, closed_at: ClosedAt) -> Start | None:
+        """Return the earliest start on agents that are neither closed now nor by then; None where there is none."""
+        closed = waiting.closed
+        while (start := self.start(waiting.gang, closed)) is not None and start.at < math.inf:
+            later = closed | closed_at(waiting.session, start.at)
+            if later == closed:
+                break
+            closed = later
+        return start
+
+    def estimates(self, waiting: Iterable[Waiting], closed_at: ClosedAt, *, backfill: bool) -> dict[str, float]:
         """Return, by session id, when sessions start that wait in this order, if all end by their time limits.
 
         Each end is played in turn, and a decision after it: the first that does not fit is the head, and with
@@ -123,8 +137,8 @@ class Future:
         head: _Reserved | None = None
         repacker = Repacker()
         for _ in range(_MOST_DECISIONS):
-            decision = _Decision(state, ends, at, head, repacker, backfill=backfill)
-            decision.work(queue)
+            decision = _Decision(state, ends, at, head, repacker, closed_at, backfill=backfill)
+            decision.work(each._replace(closed=each.closed | closed_at(each.session, at)) for each in queue)
             head = decision.head
             for holder in decision.started:
                 starts[holder.session_id] = at
@@ -176,6 +190,7 @@ class _Decision:
         at: float,
         known: _Reserved | None,
         repacker: Repacker,
+        closed_at: ClosedAt,
         *,
         backfill: bool,
     ) -> None:
@@ -186,6 +201,7 @@ class _Decision:
         self._at = at
         self._known = known
         self._repacker = repacker
+        self._closed_at = closed_at
         self._backfill = backfill
         self._room: Room | None = None
         self._sessions: list[Session] = []
@@ -224,7 +240,8 @@ class _Decision:
         if known is not None and known.session_id == session.id and known.at > self._at:
             self.head = known
         else:
-            start = Future(self._state, [*self._ends, *self.started], self._at).start(gang, closed)
+            future = Future(self._state, [*self._ends, *self.started], self._at)
+            start = future.open_start(waiting, self._closed_at)
             self.head = None if start is None else _Reserved(session.id, start.at, start.beside)
         if self.head is not None:
             self._room = Room(self._state, self.head.beside)

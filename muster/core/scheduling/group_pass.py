@@ -49,11 +49,13 @@ class _Head:
     """The first session that does not fit.
 
     `start` is when it will (`math.inf`: unknown), `room` what others may use; None where nothing is reserved for it.
+    `estimated` is `start` if no agents are closed to it by then: otherwise when it starts on others, None if unknown.
     """
 
     session: Session
     start: float
     room: Room | None
+    estimated: float | None
 
 
 class GroupPass:
@@ -317,11 +319,21 @@ class GroupPass:
             # Where they start anew is kept for them.
             start.beside.place(each.gang, each.closed)
         reserved = start.at < math.inf or passes >= self._policy.reserve_after_passes
-        self._head = _Head(session, start.at, Room(self._group.state, start.beside) if reserved else None)
-        self._first.append(Waiting(session, kind.gang, kind.closed))
+        waiting = Waiting(session, kind.gang, kind.closed)
+        estimated = self._estimated(waiting, start.at)
+        self._head = _Head(session, start.at, Room(self._group.state, start.beside) if reserved else None, estimated)
+        self._first.append(waiting)
         if start.at == math.inf:
             return replace(reason, passes=passes, endless=self._endless)
-        return replace(reason, passes=passes, estimated_start=start.at)
+        return replace(reason, passes=passes, estimated_start=estimated)
+
+    def _estimated(self, waiting: Waiting, at: float) -> float | None:
+        """Return when the head starts, which would at that time if the agents that are open now stay open."""
+        closed_at = self._admission.closed_at
+        if at < math.inf and not closed_at(waiting.session, at) <= waiting.closed:
+            start = self._future.open_start(waiting, closed_at)
+            at = math.inf if start is None else start.at
+        return at if at < math.inf else None
 
     def _preempted(self, session: Session, kind: Kind) -> list[Session]:
         now = self._snapshot.now
@@ -395,8 +407,9 @@ class GroupPass:
         return placed.endless - sum(session.time_limit is None for session in leaving) + starting
 
     def _estimate(self, head: _Head) -> None:
-        starts = self._future.estimates(self._first, backfill=self._policy.backfill)
-        starts[head.session.id] = head.start
+        starts: dict[str, float | None] = {}
+        starts |= self._future.estimates(self._first, self._admission.closed_at, backfill=self._policy.backfill)
+        starts[head.session.id] = head.estimated
         for session_id, start in starts.items():
             self.reasons[session_id] = replace(self.reasons[session_id], estimated_start=start)
 

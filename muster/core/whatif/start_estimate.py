@@ -14,7 +14,7 @@ _AFTER: Mapping[WaitCode, str] = {
     WaitCode.PREEMPTING: "as soon as those that are preempted have ended",
 }
 _ENDLESS = "unknown, since what it waits for has no time limit"
-_FAR = "unknown, since what it waits for has no time limit, or too many are ahead of it"
+_FAR = "unknown, since what it waits for has no time limit, too many are ahead of it, or agents are set aside by then"
 
 
 def start_estimate(wait: ExplainedWait | None, around: Surroundings) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,27 @@ def test_a_maintenance_window_lets_in_only_what_ends_before_it():
     endless, short = make_session(1, **SMALL), make_session(2, time_limit="30m", **SMALL)
     started, waits = decided(endless, short, reservations=(window,))
     assert (started, waits) == ({short.id}, {endless.id: WaitCode.WINDOW})
+
+
+@pytest.mark.parametrize(("elsewhere", "start"), [(None, None), ("5h", NOW + 5 * HOUR), ("1h", NOW + HOUR)])
+def test_no_start_is_promised_for_a_time_at_which_a_window_keeps_the_session_out(elsewhere, start):
+    """In two hours a1 is free, and set aside in three: the session, which may last for two, has to start elsewhere."""
+    agents = [make_agent("a1", cpus=4), *([make_agent("a2", cpus=4)] if elsewhere else ())]
+    runs = [placed_on(make_session(1, cpu=4, time_limit="2h"), "a1")]
+    runs += [placed_on(make_session(2, cpu=4, time_limit=elsewhere), "a2")] if elsewhere else []
+    waiting = make_session(3, cpu=4, time_limit="2h")
+    window = Reservation("disks", NOW + 3 * HOUR, NOW + 4 * HOUR, agents=frozenset({"a1"}))
+    snapshot = Snapshot(tuple(agents), (*runs, waiting), NOW, reservations=(window,))
+    assert schedule(snapshot).waits[waiting.id].estimated_start == start
+
+
+def test_no_start_is_promised_behind_the_head_either():
+    agents = make_agent("a1", cpus=4), make_agent("a2", cpus=4)
+    runs = [placed_on(make_session(n, cpu=4, time_limit=limit), f"a{n}") for n, limit in ((1, "2h"), (2, "1h"))]
+    head, second = (make_session(number, cpu=4, time_limit="3h") for number in (3, 4))
+    window = Reservation("disks", NOW + 4.5 * HOUR, NOW + 9 * HOUR)
+    waits = schedule(Snapshot(agents, (*runs, head, second), NOW, reservations=(window,))).waits
+    assert (waits[head.id].estimated_start, waits[second.id].estimated_start) == (NOW + HOUR, None)
 
 
 def test_no_end_of_a_window_is_promised_where_other_agents_may_be_free_before_it():
