@@ -6,7 +6,7 @@ from dataclasses import replace
 from muster.core.model.wait import Wait, WaitCode
 
 _NAMELESS: Mapping[WaitCode, str] = {
-    WaitCode.BEHIND: "another user's session is ahead of it in the queue, and starting this would delay it",
+    WaitCode.BEHIND: "another user's session is ahead of it in the queue",
     WaitCode.PREEMPTING: "starts when other users' sessions have made room",
     WaitCode.DEPENDENCY: "starts after other sessions",
     WaitCode.NEVER_RUNS: "it starts after another session succeeds, which did not; submit it again without that",

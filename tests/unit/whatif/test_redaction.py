@@ -24,6 +24,11 @@ def test_reasons_about_other_sessions_do_not_name_them():
         assert "secret-plan" not in redacted(wait, {hers.id}).message
 
 
+def test_who_waits_in_a_queue_without_backfill_is_not_told_that_they_would_delay_others():
+    hers = make_session(name="secret-plan")
+    assert "delay" not in redacted(behind(hers, delays=False), {hers.id}).message
+
+
 def test_a_wait_for_sessions_that_may_be_seen_stays_as_it_is():
     wait = behind(make_session(name="mine"), delays=True)
     assert redacted(wait, {"somebody-elses"}) is wait
