@@ -9,7 +9,7 @@ from typing import Any
 from muster.contract.report import GpuReport, Report
 from muster.core.agents.agent_attributes import AgentAttributes, FgpuChoice
 from muster.core.agents.agent_connection import AgentConnection
-from muster.core.agents.agent_inventory import agent_inventory
+from muster.core.agents.agent_inventory import AgentInventory, agent_inventory
 from muster.core.agents.gpu_health import MISSING, AcceptedSymptoms, GpuRecord, health_of
 from muster.core.agents.gpu_providers import PROVIDERS
 from muster.core.agents.gpu_toolkit import toolkit_problem
@@ -144,9 +144,16 @@ class Agent:
         return _deciding(self) == _deciding(other) and _deciding_report(self.report) == _deciding_report(other.report)
 
     def in_service(self) -> "Agent":
-        """Return the agent as if it and its GPUs were well: it answers, is not drained, no launch has failed there."""
+        """Return the agent as if it and its GPUs were well: it answers, is not drained, no launch has failed there.
+
+        What its last report and the inventory say against it stays, also that it is no longer there.
+        """
+        problem = self.problem if self.has_left else _problem_of(self.report, agent_inventory(self.inventory))
         gpus = tuple(replace(gpu, quarantine="", quarantined_by=()) for gpu in self.gpus)
-        return replace(self, state=AgentState.ALIVE, drain_reason=None, launch_record=LaunchRecord(), gpus=gpus)
+        record = LaunchRecord()
+        return replace(
+            self, state=AgentState.ALIVE, problem=problem, drain_reason=None, launch_record=record, gpus=gpus
+        )
 
     @property
     def most_cpu_of_a_kernel(self) -> int:
@@ -241,7 +248,6 @@ def agent_from_report(
     # Nothing can be placed on one that is missing: it is shown where that is a trouble, and otherwise left out.
     known = [*reported, *(gpu for gpu in missing if MISSING in gpu.quarantined_by)]
     gpus = tuple(sorted(known, key=lambda gpu: gpu.index))
-    inventory_problem = f"inventory: {', and '.join(map(str, entry.errors))}" if entry.errors else ""
     asks_units = any(attributes.units_of(gpu.model) for gpu in report.gpus)
     return Agent(
         id=agent_id,
@@ -258,7 +264,7 @@ def agent_from_report(
         attributes=attributes,
         connection=entry.connection,
         observed_at=now,
-        problem="; ".join(filter(None, (inventory_problem, toolkit_problem(report), remapped_ids_problem(report)))),
+        problem=_problem_of(report, entry),
         labels=attributes.labels,
         rack=attributes.rack,
         zone=attributes.zone,
@@ -283,6 +289,12 @@ def reported_again(
         report = report.model_copy(update={"leftovers": before.report.leftovers})
     record = before.gpu_record.after(before.report.gpus, report, now)
     return agent_from_report(agent_id, report, inventory, now, record, before.gpu_accepted)
+
+
+def _problem_of(report: Report, entry: AgentInventory) -> str:
+    """Return what keeps an agent that answers from getting sessions; an empty text if nothing does."""
+    inventory_problem = f"inventory: {', and '.join(map(str, entry.errors))}" if entry.errors else ""
+    return "; ".join(filter(None, (inventory_problem, toolkit_problem(report), remapped_ids_problem(report))))
 
 
 def _gpu(

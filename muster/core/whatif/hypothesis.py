@@ -29,13 +29,16 @@ class SpecChange:
 
 @dataclass(frozen=True, slots=True)
 class AgentsBack:
-    """A hypothesis: these agents take sessions again. They answer, in time, and are neither drained nor suspect."""
+    """A hypothesis: these agents take sessions again. They answer, in time, and are neither drained nor suspect.
+
+    Their GPUs stay as they are, be it in quarantine.
+    """
 
     agent_ids: frozenset[str]
 
     def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
         del session_id
-        agents = (a.in_service() if a.id in self.agent_ids else a for a in snapshot.agents)
+        agents = (replace(a.in_service(), gpus=a.gpus) if a.id in self.agent_ids else a for a in snapshot.agents)
         return replace(snapshot, agents=tuple(agents), slow=snapshot.slow - self.agent_ids)
 
 

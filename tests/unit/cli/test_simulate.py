@@ -2,19 +2,18 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from muster.core.agents.agent import AgentState
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import SessionState
 from muster.store.store import Store
 from tests.command_line import muster, submitted
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import placed_on
+from tests.strategies.values import NOW
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 OPENB = (
@@ -252,7 +251,7 @@ def ran(store: Store, session_id: str, seconds: float, **changes: object) -> Non
 
 def test_the_sites_own_agents_and_history_are_played(store: Store):
     """Agents count as if they answered; a session that ran, as long as it did."""
-    store.save_agents([replace(make_agent("a1", cpus=4), state=AgentState.UNREACHABLE)])
+    store.save_agents([make_agent("a1", cpus=4).unanswered("ssh: connection timed out", NOW)])
     assert (
         "no session of the last 7 days has run" in muster("simulate", "--cluster", "live", "--workload", "history").err
     )

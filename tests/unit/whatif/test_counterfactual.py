@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from muster.core.agents.agent import Agent, AgentState
+from muster.core.agents.agent import HAS_LEFT, Agent, AgentState
 from muster.core.model.policy import Limit, Limits, SchedulingPolicy
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Session, SessionState
@@ -18,7 +18,7 @@ from muster.core.whatif.counterfactual import what_would_help, would_start
 from muster.core.whatif.hypothesis import Moved, Suggestion
 from muster.core.whatif.replay import WHOLE_QUEUE
 from tests.properties import examples
-from tests.strategies.agents import make_agent
+from tests.strategies.agents import listed, make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.snapshots import limited_queues, snapshots
 from tests.strategies.values import NOW
@@ -106,8 +106,19 @@ def test_an_agent_that_is_drained_or_away():
     drained = replace(make_agent("a2", cpus=8), drain_reason="disks")
     found = texts([make_agent("a1", cpus=2), drained], make_session(1, cpu=4))
     assert "agent a2 is resumed" in found
-    away = replace(make_agent("a2", cpus=8), state=AgentState.UNREACHABLE)
+    away = make_agent("a2", cpus=8).unanswered("ssh: connection timed out", NOW - 60)
     assert "agent a2 answers again" in texts([make_agent("a1", cpus=2), away], make_session(1, cpu=4))
+
+
+def test_an_agent_that_cannot_help_when_it_answers_is_not_waited_for():
+    """It is no longer in the inventory, the inventory is wrong about it, or its only GPU is sick."""
+    session, agent = make_session(1, gpu=1), make_agent("a2", gpus=1)
+    wrong = listed(agent, units_per_gpu="many")
+    sick = replace(agent, gpus=(replace(agent.gpus[0], quarantine="it is sick"),))
+    for away in (agent, wrong, sick):
+        found = texts([make_agent("a1"), away.unanswered("silent", NOW)], session)
+        assert ("agent a2 answers again" in found) is (away is agent)
+    assert "agent a2 answers again" not in texts([make_agent("a1"), agent.unanswered(HAS_LEFT, NOW)], session)
 
 
 def test_as_few_agents_as_do_together():
