@@ -275,7 +275,8 @@ def others_move(replays: Replays) -> Iterator[Suggestion]:
         names = ", ".join(other.name for other in moved)
         verb = "starts" if len(moved) == 1 else "start"
         text = f"{names} {verb} anew elsewhere, which loses {lost} of work"
-        yield Suggestion(text, (Moved(tuple(other.id for other in moved)),), 1.7)
+        change = Moved(tuple(other.id for other in moved))
+        yield Suggestion(text, (change,), 1.7, nameless="other users' sessions start anew elsewhere")
 
 
 def _needed(replays: Replays, movable: Sequence[Session]) -> list[Session]:
@@ -303,10 +304,12 @@ def others_end(replays: Replays) -> Iterator[Suggestion]:
         change, last = found
         at = change.at or replays.snapshot.now
         effort = 2 + (at - replays.snapshot.now) / 86400
-        yield Suggestion(f"wait until {last.name} ends by its time limit", (change,), effort, starts_at=at)
+        text = f"wait until {last.name} ends by its time limit"
+        nameless = "wait until other users' sessions end by their time limits"
+        yield Suggestion(text, (change,), effort, starts_at=at, nameless=nameless)
         return
     sizes = {s.id: (s.slots.gpu, s.slots.fgpu, s.slots.cpu) for s in running}
     for session in sorted(running, key=lambda s: (sizes[s.id], s.id))[-_MOST_TRIED_ALONE:]:
         if replays.starts(Later((session.id,))):
             text = f"session {session.name} of {session.owner} ends"
-            yield Suggestion(text, (Later((session.id,)),), 1.8)
+            yield Suggestion(text, (Later((session.id,)),), 1.8, nameless="another user's session ends")

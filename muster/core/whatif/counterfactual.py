@@ -144,4 +144,5 @@ def _joined(steps: Sequence[Suggestion]) -> Suggestion:
         effort=max(step.effort for step in steps) + 0.01 * (len(steps) - 1),
         flags=tuple(word for step in steps for word in step.flags),
         starts_at=max((step.starts_at for step in steps if step.starts_at is not None), default=None),
+        nameless=", and ".join(step.nameless or step.text for step in steps) if any(s.nameless for s in steps) else "",
     )

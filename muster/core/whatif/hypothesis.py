@@ -103,7 +103,8 @@ class Suggestion:
     """A line with the changes after which the session starts; `starts_at` None: at once.
 
     `effort` orders suggestions: below 1 the part of its wish that the user gives up, from 1 on what somebody else must
-    do, from 2 on waiting. `flags` is what to write at `muster submit`.
+    do, from 2 on waiting. `flags` is what to write at `muster submit`. `nameless` is the text for those who may not see
+    the sessions that it names; empty where it names none.
     """
 
     text: str
@@ -111,6 +112,7 @@ class Suggestion:
     effort: float
     flags: tuple[str, ...] = ()
     starts_at: float | None = field(default=None)
+    nameless: str = ""
 
     def applied(self, snapshot: Snapshot, session_id: str) -> Snapshot:
         return applied(self.changes, snapshot, session_id)

@@ -51,7 +51,7 @@ def visible_suggestions(store: Store, suggestions: Collection[Suggestion], sees:
     """Return the same suggestions, with texts that name no session which the user may not see."""
     others = {key for one in suggestions for change in one.changes for key in _others(change)}
     hidden = {key for key, other in store.get(sorted(others)).items() if not sees(other)}
-    return tuple(_without_names(one) if _is_about(one, hidden) else one for one in suggestions)
+    return tuple(replace(one, text=one.nameless) if _is_about(one, hidden) else one for one in suggestions)
 
 
 def _others(change: Change) -> tuple[str, ...]:
@@ -64,11 +64,3 @@ def _others(change: Change) -> tuple[str, ...]:
 
 def _is_about(suggestion: Suggestion, hidden: set[str]) -> bool:
     return any(hidden.intersection(_others(change)) for change in suggestion.changes)
-
-
-def _without_names(suggestion: Suggestion) -> Suggestion:
-    if any(isinstance(change, Moved) for change in suggestion.changes):
-        return replace(suggestion, text="other users' sessions start anew elsewhere")
-    at_its_time = suggestion.starts_at is not None
-    text = "wait until other users' sessions end by their time limits" if at_its_time else "another user's session ends"
-    return replace(suggestion, text=text)

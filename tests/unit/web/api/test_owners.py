@@ -6,7 +6,7 @@ from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
 from muster.service.sessions.live import LiveChanges
 from tests.strategies.agents import make_agent
-from tests.strategies.sessions import placed_on
+from tests.strategies.sessions import make_session, placed_on
 from tests.unit.web.api.test_api import SESSIONS, SMALL, submitted
 
 READS = ["", "/why", "/events", "/kernels/main1/log"]
@@ -71,6 +71,16 @@ def test_a_wait_names_no_other_users_session_in_any_view(caller, hers, service):
     changes = LiveChanges(service.store).after(0, 1 << 40, token)
     assert {live.session.id for live in changes} == {mine["id"]}
     assert "private-work" not in str([live.visible_to_owner.wait for live in changes])
+
+
+def test_a_suggestion_names_no_other_users_session_and_says_all_that_has_to_be_done(caller, service):
+    service.store.save_agents([make_agent("a1", cpus=4)])
+    service.store.add([placed_on(make_session(1, name="private-work", owner="eve", cpu=4), "a1")])
+    ada = caller("ada")
+    submitted(ada, name="mine", hold=True)
+    answer = ada.get(f"{SESSIONS}/mine/why", params={"what_if": True})
+    assert "release it, and another user's session ends" in [one["text"] for one in answer.json()["suggestions"]]
+    assert "private-work" not in answer.text
 
 
 def test_a_submit_that_is_repeated_names_no_other_users_session(caller, hers, service):
