@@ -197,8 +197,8 @@ def _size(count: int, most: str) -> int | str:
 
 
 def a_shorter_time_limit(replays: Replays) -> Iterator[Suggestion]:
-    limit = replays.session.spec.time_limit
-    shorter = [seconds for seconds in _TIME_LIMITS_S if limit is None or seconds < limit]
+    limit, least = replays.session.spec.time_limit, replays.session.spec.signal_s
+    shorter = [seconds for seconds in _TIME_LIMITS_S if least <= seconds and (limit is None or seconds < limit)]
     found = _last(replays, shorter, partial(_with, "time_limit"))
     if found is not None:
         old = "none" if limit is None else exact_duration(limit)

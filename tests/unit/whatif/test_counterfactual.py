@@ -231,6 +231,15 @@ def test_a_time_limit_that_ends_before_a_maintenance_window_or_the_windows_end()
     ]
 
 
+def test_no_time_limit_is_suggested_that_is_shorter_than_the_time_of_its_signal():
+    """It would be refused."""
+    window = Reservation("upgrade", NOW + 3600, NOW + 7200)
+    for signal, limits in (("USR1@30m", ["a time limit of 1h instead of 2h"]), ("USR1@61m", [])):
+        session = make_session(1, time_limit="2h", command="true", signal=signal)
+        found = what_would_help(Snapshot((make_agent(),), (session,), NOW, reservations=(window,)), session)
+        assert [one.text for one in found if "time limit" in one.text] == limits
+
+
 @pytest.mark.parametrize(
     ("waits", "text"),
     [
