@@ -97,8 +97,8 @@ class WhatIf:
         return drain_plan(snapshot, [use.agent.id for use in named_agents(snapshot, names)])
 
     def agents(self) -> tuple[Agent, ...]:
-        """Return the agents as if each answered and none were drained or suspect."""
-        return tuple(agent.in_service() for agent in self.snapshot().agents)
+        """Return the agents of the inventory as if each answered and none were drained or suspect."""
+        return tuple(agent.in_service() for agent in self.snapshot().agents if not agent.has_left)
 
     def policy(self) -> SchedulingPolicy:
         """Return the policy that holds now. Raises SettingsError when a scheduler plugin cannot be used."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from muster.core.agents.agent import HAS_LEFT
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import SessionState
 from muster.store.store import Store
@@ -263,6 +264,13 @@ def test_the_sites_own_agents_and_history_are_played(store: Store):
     muster("limit", "set", "user", "ada", "running.cpu=1")
     (figures,) = simulated("--cluster", "live", "--workload", "history", "--days", "1").values()
     assert figures["ended"] == 0
+
+
+def test_an_agent_that_has_left_the_inventory_is_no_part_of_the_cluster(store: Store, written):
+    store.save_agents([make_agent("a1", cpus=4), make_agent("a2", cpus=12).unanswered(HAS_LEFT, NOW)])
+    workload = written("workload.yml", {"sessions": [{"cpu": cpu, "duration": "60s"} for cpu in (4, 8)]})
+    (figures,) = simulated("--cluster", "live", "--workload", workload).values()
+    assert (figures["ended"], figures["never"], figures["use"]["cpu"]) == (1, 1, 1.0)
 
 
 def test_a_session_of_the_history_that_was_extended_runs_as_long_as_it_did(store: Store):
