@@ -9,7 +9,7 @@ from muster.cli.output import print_json, print_table
 from muster.core.values.units import format_duration, timestamp
 
 if TYPE_CHECKING:
-    from muster.core.whatif.drain_plan import DrainPlan
+    from muster.core.whatif.drain_plan import DrainPlan, Hit
 
 
 def print_drain_plan(plan: "DrainPlan", *, as_json: bool) -> None:
@@ -25,7 +25,7 @@ def print_drain_plan(plan: "DrainPlan", *, as_json: bool) -> None:
                 hit.session.state,
                 ",".join(hit.session.agents),
                 _when(hit.ends_at),
-                "starts elsewhere" if hit.fits_elsewhere else "waits",
+                _if_requeued(hit),
             )
             for hit in plan.hits
         ],
@@ -34,6 +34,12 @@ def print_drain_plan(plan: "DrainPlan", *, as_json: bool) -> None:
     print_table(("AGENT", "EMPTY"), [(agent_id, _when(at)) for agent_id, at in plan.empty_at.items()])
     if plan.delayed:
         click.echo(f"\ndelayed: {', '.join(session.name for session in plan.delayed)}")
+
+
+def _if_requeued(hit: "Hit") -> str:
+    if hit.session.ends_for_good:
+        return "-"
+    return "starts elsewhere" if hit.fits_elsewhere else "waits"
 
 
 def _when(moment: float | None) -> str:

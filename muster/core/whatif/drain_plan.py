@@ -13,7 +13,10 @@ from muster.core.whatif.hypothesis import queued_again
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A session on the agents. `ends_at` is None where unknown; `fits_elsewhere` if it were queued again now."""
+    """A session on the agents. `ends_at` is None where unknown; `fits_elsewhere` if it were queued again now.
+
+    One that is being ended for good fits nowhere else.
+    """
 
     session: Session
     ends_at: float | None
@@ -55,8 +58,11 @@ def _without(snapshot: Snapshot, agent_ids: Collection[str]) -> Snapshot:
 
 
 def _placed_elsewhere(drained: Snapshot, sessions: Collection[Session]) -> set[str]:
-    """Return the ids of sessions that would all start at once if they were queued before everything that waits."""
-    again = {session.id: queued_again(session) for session in sessions}
+    """Return the ids of sessions that would all start at once if they were queued before everything that waits.
+
+    Those that are being ended for good are left out: they take nobody's place.
+    """
+    again = {session.id: queued_again(session) for session in sessions if not session.ends_for_good}
     others = [session for session in drained.placed if session.id not in again]
     plan = schedule(replace(drained, sessions=(*others, *again.values())))
     return {placement.session_id for placement in plan.placements}

@@ -66,3 +66,17 @@ def test_a_waiting_session_that_would_have_started_there_is_delayed():
 def test_a_session_that_is_being_ended_is_gone_soon():
     ending = placed_on(make_session(1, **SMALL), "a1", state=SessionState.TERMINATING)
     assert plan_of(ending).empty_at == {"a1": NOW}
+
+
+def test_a_session_that_is_being_ended_takes_no_place_elsewhere_from_others():
+    ending = placed_on(make_session(1, name="ending", **LARGE), "a1", state=SessionState.TERMINATING)
+    again = replace(ending, requeue_after_end=True)
+    runs, full = placed_on(make_session(2, name="runs", **LARGE), "a1"), placed_on(make_session(3, **LARGE), "a2")
+    assert {h.session.name: h.fits_elsewhere for h in plan_of(ending, runs, full).hits} == {
+        "ending": False,
+        "runs": True,
+    }
+    assert {h.session.name: h.fits_elsewhere for h in plan_of(again, runs, full).hits} == {
+        "ending": True,
+        "runs": False,
+    }
