@@ -96,8 +96,9 @@ def test_the_program_that_stays_on_an_agent_reports_what_the_module_does(cluster
             said = json.loads(program.line(1 << 20))["report"]
             report = cluster.report(folders_root=str(cluster.folders_root))
             assert report_from_agent(said).hostname == report["hostname"]
+            assert said["uptime_s"] <= report["uptime_s"]
             # Others use this host meanwhile.
-            same = said.keys() - {"mem_available_bytes", "disk", "images"}
+            same = said.keys() - {"uptime_s", "mem_available_bytes", "disk", "images"}
             assert {name: said[name] for name in same} == {name: report[name] for name in same}
 
 
