@@ -26,9 +26,6 @@ else:
     ("before", "given", "changes"),
     [
         (None, {}, 1),
-        (None, {"drain_reason": "new driver"}, 1),
-        ("new driver", {}, 0),
-        ("new driver", {"drain_reason": ""}, 0),
         ("new driver", {"drain_reason": " new driver"}, 0),
         ("new driver", {"drain_reason": "new disk"}, 1),
     ],
