@@ -26,7 +26,7 @@ from muster.service.usage.views import CurrentUsagesView, ReportView
 
 _PAGE = 1000
 _POLL_S = 0.5
-# A quarter of the requests that a server takes of one user: whoever waits for many sessions does other things as well.
+# A quarter of the requests that a server takes of one user, who may do other things while they wait.
 _MOST_PER_S = 25.0
 
 

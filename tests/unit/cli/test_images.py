@@ -107,7 +107,7 @@ def test_an_image_is_shown_by_any_of_its_names(store):
 
 @pytest.mark.usefixtures("large_catalog", "store")
 def test_the_control_nodes_own_command_line_lists_everybodys_images(monkeypatch):
-    """As it lists everybody's sessions, whoever has called it by sudo."""
+    """It lists everybody's sessions, too, for each user of sudo."""
     for user in ("nobody-of-ours", "ann"):
         monkeypatch.setenv("SUDO_USER", user)
         assert {image["name"] for image in muster("images", "--json").json} == {"torch", "hers"}
