@@ -148,7 +148,9 @@ class Agent:
 
         What its last report and the inventory say against it stays, also that it is no longer there.
         """
-        problem = self.problem if self.has_left else _problem_of(self.report, agent_inventory(self.inventory))
+        # That of one that does not answer says why.
+        stays = self.has_left or self.state is AgentState.ALIVE
+        problem = self.problem if stays else _problem_of(self.report, agent_inventory(self.inventory))
         gpus = tuple(replace(gpu, quarantine="", quarantined_by=()) for gpu in self.gpus)
         record = LaunchRecord()
         return replace(

@@ -110,6 +110,12 @@ def test_an_agent_that_is_drained_or_away():
     assert "agent a2 answers again" in texts([make_agent("a1", cpus=2), away], make_session(1, cpu=4))
 
 
+def test_an_agent_that_answers_with_a_problem_is_not_resumed_out_of_it():
+    """As one that runs what another database has launched."""
+    agent = replace(make_agent("a2", cpus=8), drain_reason="disks", problem="it has older containers")
+    assert "agent a2 is resumed" not in texts([make_agent("a1", cpus=2), agent], make_session(1, cpu=4))
+
+
 def test_an_agent_that_cannot_help_when_it_answers_is_not_waited_for():
     """It is no longer in the inventory, the inventory is wrong about it, or its only GPU is sick."""
     session, agent = make_session(1, gpu=1), make_agent("a2", gpus=1)
