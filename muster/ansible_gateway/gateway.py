@@ -15,9 +15,9 @@ from muster.contract.manifest import FolderEntry, Manifest
 from muster.contract.outcome import outcomes_from_agent
 from muster.contract.report import report_from_agent
 from muster.contract.values import ContractError
+from muster.core.launch.manifest import VISIT_SLACK_S
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 
-_CONVERGE_SLACK_S = 120
 # Linux allows 128 KiB.
 _MOST_OF_AN_ARGUMENT = 1 << 16
 
@@ -65,7 +65,7 @@ class AnsibleGateway:
             manifest_dir.mkdir(mode=0o700)
             for agent_id, manifest in manifests.items():
                 (manifest_dir / f"{agent_id}.json").write_text(manifest.model_dump_json(), encoding="utf-8")
-            return {"manifest_dir": str(manifest_dir), "converge_timeout_s": longest + _CONVERGE_SLACK_S}
+            return {"manifest_dir": str(manifest_dir), "converge_timeout_s": longest + VISIT_SLACK_S}
 
         limit = ",".join(sorted(manifests))
         self._visit("converge", limit, written, partial(read_visit, manifests=manifests), on_answer)

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from queue import Empty
@@ -42,7 +43,8 @@ SETTINGS = Settings(
 )
 IDLE_RULES = IdleRules(grace_s=10, warn_before_s=20)
 _RENDER = Templates().render
-_LAUNCH_POLICY = SETTINGS.launch_policy()
+# Visits end when their modules do: visits.py.
+_LAUNCH_POLICY = replace(SETTINGS.launch_policy(), visit_slack_s=5)
 
 
 @cache

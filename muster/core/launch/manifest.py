@@ -40,8 +40,8 @@ _TEMPLATES = {
     "hydra_hosts": "0644",
     "hosts": "0644",
 }
-# What a launch may take besides: an agent waits for another run of its code, and makes networks and containers.
-_SLACK_S = 60
+# What a visit may take besides: an agent waits for another run of its code, and makes networks and containers.
+VISIT_SLACK_S = 120
 # Where a client of ssh connects to unless it is configured otherwise.
 _USUAL_SSH_PORT = 22
 
@@ -71,6 +71,7 @@ class LaunchPolicy:
     lost_after_s: float = 300.0
     start_timeout_s: int = 60
     stop_grace_s: int = 10
+    visit_slack_s: int = VISIT_SLACK_S
     log_max_bytes: int = 1 << 20
     pids: int = 4096
     work_uid: int = 1000
@@ -137,13 +138,15 @@ def latest_begin(agent: Agent, now: float, policy: LaunchPolicy) -> int | None:
     """Return by when commands may begin, in seconds since the host's boot; None where that cannot be told.
 
     Then the agent is LOST, if it gives no more answer to a manifest that is sent now: its sessions may run elsewhere.
-    The host's clock had advanced at least that far as its last report tells. No launch is refused that is only slow.
+    The host's clock had advanced at least that far as its last report tells.
+    No launch is refused for whose answer the control node still waits.
     """
     uptime_s, passed_s = agent.report.uptime_s, now - agent.observed_at
     # Less than nothing: the control node's clock was set back since.
     if uptime_s is None or passed_s < 0:
         return None
-    return int(uptime_s + passed_s + max(policy.lost_after_s, policy.start_timeout_s + policy.stop_grace_s + _SLACK_S))
+    visit_s = policy.start_timeout_s + policy.stop_grace_s + policy.visit_slack_s
+    return int(uptime_s + passed_s + max(policy.lost_after_s, visit_s))
 
 
 def _cpusets(agent: Agent, sessions: Sequence[Session]) -> dict[str, str | None]:
