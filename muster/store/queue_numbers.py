@@ -1,7 +1,8 @@
 """Numbers by which those that work the queue know what is newer: workers, manifests and passes."""
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
@@ -9,8 +10,10 @@ import sqlalchemy as sa
 from muster.core.lifecycle.adoption import Adoption
 from muster.store.database.connection import reading, writing
 from muster.store.database.counters import increment_counter, set_counter, value_of, values_of
-from muster.store.database.fence import WORKER, writing_as
+from muster.store.database.fence import WORKER, WorkerMark, writing_as
+from muster.store.database.place import place_number, place_of
 
+log = logging.getLogger("muster.store")
 _GENERATION = "generation"
 # The first that this database gave out; 1 where what it does not know is to be removed. Older databases have none.
 _FIRST_GENERATION = "first generation"
@@ -19,6 +22,8 @@ _FINISHED = "finished"
 _RESTORED = "restored"
 _RESTORED_HOLDING = "restored holding"
 _ADOPTED = "adopted"
+# By `place_number`; none in databases from before it was noted.
+_PLACE = "place"
 # In the SQL of both databases.
 _NOTE = """
 INSERT INTO counters (name, value) VALUES ('restored', 1)
@@ -51,12 +56,29 @@ class QueueNumbers:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def begin_work(self) -> int:
-        """Return the number of a new worker of the queue. From now on, those of before can write nothing."""
-        return self._raise(WORKER, 1, step=1)
+    def begin_work(self) -> WorkerMark:
+        """Return the mark of a new worker of the queue. From now on, those of before can write nothing.
 
-    def working_as(self, worker: int) -> AbstractContextManager[None]:
-        """Let this thread write for a worker, as long as no newer one has begun.
+        A database that lies elsewhere than when the last one began may lack the newest commits: then an adoption is to
+        come, as after a restore.
+        """
+        with writing(self._engine) as connection:
+            number = increment_counter(connection, WORKER)
+            place = place_of(connection)
+            before, now = value_of(connection, _PLACE), place_number(place)
+            # An adoption that is to come already may be to hold what is pending.
+            is_due = value_of(connection, _RESTORED) != value_of(connection, _ADOPTED)
+            may_be_older = bool(before and now and before != now) and not is_due
+            if now and before != now:
+                set_counter(connection, _PLACE, now)
+            if may_be_older:
+                _carry_out(restore_note(holds=False), connection)
+        if may_be_older:
+            log.warning("the database lies elsewhere than before, and may lack what was decided last")
+        return WorkerMark(number, place if self._engine.dialect.name == "postgresql" else "")
+
+    def working_as(self, worker: WorkerMark) -> AbstractContextManager[None]:
+        """Let this thread write for a worker, as long as no newer one has begun, on no other server.
 
         Each write to the store raises QueueLockLostError otherwise, and writes nothing: what the worker has read may be
         out of date in ways that its events do not say, such as what is free on an agent.
@@ -87,8 +109,7 @@ class QueueNumbers:
         `holds`: what may have run since the backup is to be held.
         """
         with writing(self._engine) as connection:
-            for statement in restore_note(holds=holds):
-                connection.execute(sa.text(statement))
+            _carry_out(restore_note(holds=holds), connection)
 
     def adoption(self) -> Adoption | None:
         """Return the adoption of what agents run that is to come after a restore; None where there is none."""
@@ -127,3 +148,8 @@ class QueueNumbers:
     def _raise(self, name: str, at_least: int, *, step: int) -> int:
         with writing(self._engine) as connection:
             return increment_counter(connection, name, at_least, step=step)
+
+
+def _carry_out(statements: Iterable[str], connection: sa.Connection) -> None:
+    for statement in statements:
+        connection.execute(sa.text(statement))

@@ -21,7 +21,7 @@ _ENVIRONMENT = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 _CONFIGURATION = """
 fsync = off
 full_page_writes = off
-wal_level = minimal
+wal_level = replica
 max_wal_senders = 0
 autovacuum = off
 max_connections = 60
@@ -40,13 +40,7 @@ class PostgresqlServer:
     """
 
     def __init__(self, directory: Path, *, keeps_commits: bool = False) -> None:
-        self._data = directory / "data"
-        self._numbers = count(1)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        if os.geteuid() == 0:  # the server refuses to run as root
-            shutil.chown(directory, _USER, _USER)
+        self._take(directory)
         arguments = ("--pgdata", str(self._data), "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8")
         made = subprocess.run(
             [*_as_user(), _program("initdb"), "--username", _USER, *arguments],
@@ -54,12 +48,37 @@ class PostgresqlServer:
         )  # fmt: skip
         assert made.returncode == 0, made.stdout + made.stderr
         waits = "on" if keeps_commits else "off"
-        own = f"port = {self.port}\nunix_socket_directories = '{directory}'\nsynchronous_commit = {waits}\n"
-        with (self._data / "postgresql.conf").open("a", encoding="utf-8") as file:
-            file.write(own + _CONFIGURATION)
+        self._configure(f"synchronous_commit = {waits}\n{_CONFIGURATION}")
         (self._data / "pg_hba.conf").write_text(_ACCESS, encoding="utf-8")
         self.start()
         self.run("CREATE ROLE guarded LOGIN PASSWORD 'right'")
+
+    @classmethod
+    def recovered(cls, stopped: "PostgresqlServer", directory: Path) -> "PostgresqlServer":
+        """Start a server on a copy of one that is stopped, as one does after its disk was lost."""
+        server = cls.__new__(cls)
+        server._take(directory)
+        shutil.copytree(stopped._data, server._data)
+        (server._data / "recovery.signal").touch()
+        server._configure("restore_command = 'false'")
+        if os.geteuid() == 0:
+            subprocess.run(["chown", "-R", f"{_USER}:{_USER}", str(directory)], check=True)
+        server.start()
+        return server
+
+    def _take(self, directory: Path) -> None:
+        self._data = directory / "data"
+        self._numbers = count(1)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        if os.geteuid() == 0:  # the server refuses to run as root
+            shutil.chown(directory, _USER, _USER)
+
+    def _configure(self, lines: str) -> None:
+        own = f"port = {self.port}\nunix_socket_directories = '{self._data.parent}'\n"
+        with (self._data / "postgresql.conf").open("a", encoding="utf-8") as file:
+            file.write(own + lines)
 
     def start(self) -> None:
         # Ends with the tests, even when these are killed.
@@ -144,6 +163,15 @@ def postgresql_server(*, keeps_commits: bool = False) -> Iterator[PostgresqlServ
     # Not below pytest's directory, which is closed to the server's user.
     with tempfile.TemporaryDirectory(prefix="muster-postgresql-") as directory:
         server = PostgresqlServer(Path(directory), keeps_commits=keeps_commits)
+        yield server
+        server.stop(signal.SIGQUIT)
+
+
+@contextmanager
+def recovered_server(stopped: PostgresqlServer) -> Iterator[PostgresqlServer]:
+    """Yield a server on a copy of one that is stopped, which begins a history of its own as after a backup."""
+    with tempfile.TemporaryDirectory(prefix="muster-postgresql-") as directory:
+        server = PostgresqlServer.recovered(stopped, Path(directory))
         yield server
         server.stop(signal.SIGQUIT)
 

@@ -87,16 +87,16 @@ def _given_up(session: Session, reports: Reports, adoption: Adoption, now: float
     if session.step is LaunchStep.STARTING:
         away = [agent_id for agent_id in session.agents if agent_id not in reports]
         if has_begun(session, reports):
-            return fail_begun(session, "a part of its launch was gone when a backup was restored", now)
+            return fail_begun(session, "a part of its launch was gone when the database was put back", now)
         if away and session.spans_agents:
             # It may have been released since, which the backup does not say.
-            reason = f"agent {away[0]} was away when a backup was restored, and commands may have begun"
+            reason = f"agent {away[0]} was away when the database was put back, and commands may have begun"
             return fail_begun(session, reason, now)
         if away:
             return None
     elif session.state is not SessionState.SCHEDULED and session.step is not LaunchStep.PULLING:
         return None
-    event = back_to_the_queue(session, "it does not run since the backup that was restored", now)
+    event = back_to_the_queue(session, "it does not run, and the database was put back", now)
     return replace(event, session={**event.session, "held_by": held_by})
 
 
@@ -133,7 +133,7 @@ def _adopted(session: Session, as_it_runs: Session, seen: Mapping[str, Mapping[s
         kernel.id: {**NO_CONTAINER, "allocation": placed.get(kernel.id), **seen.get(kernel.id, {})}
         for kernel in session.possible_kernels
     }
-    reason = "it runs: a launch after the backup that was restored"
+    reason = "it runs: a launch that the database did not know when it was put back"
     event = transition(session, SessionState.RUNNING, reason, now, **changes, kernels=kernels)
     return replace(event, expects={"generation": session.generation, **_unless_ended(session)})
 
@@ -143,7 +143,7 @@ def _queued_instead(session: Session, held_by: str | None, now: float) -> Event:
 
     Another session may have its place by then. One that is to be queued again anyway is only held, if that is asked.
     """
-    reason = f"{session.reason}; it is queued again, since a backup was restored"
+    reason = f"{session.reason}; it is queued again, since the database was put back"
     changes: dict[str, Any] = {"step": None, "requeue_after_end": True, "held_by": held_by}
     event = transition(session, SessionState.TERMINATING, reason, now, **changes)
     return replace(event, expects=_unless_ended(session))

@@ -105,12 +105,13 @@ class QueueWorker:
     def __init__(self, shell: WorkerDependencies, send: Callable[[Fact], None]) -> None:
         self.work = Work()
         self.failure: MusterError | None = None
+        # First, since it finds out whether an adoption is due.
+        self._mark = shell.store.queue.begin_work()
         self.ledger = Ledger(adoption=shell.store.queue.adoption())
         if self.ledger.adoption is not None:
-            log.info("a backup was restored: nothing begins or ends before all agents have said what they run")
+            log.info("the database was put back: nothing begins or ends before all agents have said what they run")
         self.snapshot = Snapshot((), (), 0.0)
         self._shell = shell
-        self._number = shell.store.queue.begin_work()
         self._visits = VisitRunner(shell.gateway, shell.start, send)
         self._pulls = PullRunner(shell.pull_image, shell.start, send)
         self._writer = ManifestWriter(shell.store, shell.launch_policy, shell.render)
@@ -144,7 +145,7 @@ class QueueWorker:
         """
         if not facts:
             return ()
-        with self._shell.store.queue.working_as(self._number):
+        with self._shell.store.queue.working_as(self._mark):
             snapshot = self._read()
             gone = self._gone(facts, snapshot)
             meaning = interpret(snapshot, self.ledger, facts, self._shell.rules, gone)
@@ -161,13 +162,13 @@ class QueueWorker:
 
         Raises QueueLockLostError when another worker has begun since.
         """
-        with without_garbage_collection(), self._shell.store.queue.working_as(self._number):
+        with without_garbage_collection(), self._shell.store.queue.working_as(self._mark):
             while not self._take_turn():
                 continue
 
     def conclude(self) -> None:
         """Apply what follows for the sessions that are placed, without starting anything."""
-        with self._shell.store.queue.working_as(self._number):
+        with self._shell.store.queue.working_as(self._mark):
             snapshot = self._read()
             events, self.ledger = conclude(snapshot, self.ledger, self._shell.rules)
             self._apply(events)

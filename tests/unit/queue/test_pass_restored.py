@@ -81,7 +81,7 @@ def test_a_session_that_was_launched_after_the_backup_runs_on(node, spec, hold):
     assert (as_launched(after), containers(node)) == (as_launched(before), there)
     assert after.state is S.RUNNING
     assert abs(after.started_at - before.started_at) <= 1
-    assert "backup" in after.reason
+    assert "put back" in after.reason
     node.end(session)
     node.run()
     assert (node.state(session), containers(node)) == (S.TERMINATED, {})
@@ -193,7 +193,7 @@ def test_a_launch_that_was_under_way_and_of_which_a_part_is_gone_does_not_begin_
     node.gateway.crash_after = None
     node.run()
     assert (node.state(session), containers(node)) == (S.TERMINATED, {})
-    assert "backup" in node.session(session).reason
+    assert "put back" in node.session(session).reason
 
 
 def test_what_was_submitted_after_the_backup_is_removed_and_what_was_ended_stays_so(node):
