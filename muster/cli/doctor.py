@@ -66,11 +66,10 @@ def _findings() -> Iterator[Finding]:
     yield _state_directory(settings)
     yield _program("ansible-playbook", "reinstall muster: ansible-core comes with it")
     yield _program("ssh", "install openssh-client: `muster ssh` and agents over SSH need it")
-    yield _attempt(
-        "database",
-        lambda: _database(settings),
-        "see `database` in the settings",
-    )
+    try:
+        yield from _database(settings)
+    except MusterError as error:
+        yield Finding("database", ok=False, found=str(error), remedy="see `database` in the settings")
     yield _attempt(
         "catalog",
         lambda: f"{len(load_catalog(settings.catalog).images)} images in {settings.catalog}",
@@ -94,10 +93,14 @@ def _state_directory(settings: Settings) -> Finding:
     )
 
 
-def _database(settings: Settings) -> str:
+def _database(settings: Settings) -> Iterator[Finding]:
     # Opening it is the check.
     with Service.opened(settings) as service:
-        return service.database
+        place, lossy = service.database, service.lossy_settings()
+    yield Finding("database", ok=True, found=place)
+    if lossy:
+        found = f"after a crash of its server the newest may be lost, and sessions run twice: {', '.join(lossy)} = off"
+        yield Finding("database: commits", ok=False, found=found, remedy=f"set {', '.join(lossy)} = on in the server")
 
 
 def _overrides(settings: Settings) -> str:

@@ -80,6 +80,10 @@ class Service:
         """Return the database's URL, without its password."""
         return self._store.shown_url
 
+    def lossy_settings(self) -> tuple[str, ...]:
+        """Return the settings of the database's server by which commits may be lost in a crash."""
+        return self._store.lossy_settings()
+
     def backend(self, token: Token) -> LocalBackend:
         """Return what the token's user may see and change."""
         return LocalBackend(

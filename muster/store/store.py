@@ -30,6 +30,7 @@ from muster.store.database.counters import (
     values_of,
 )
 from muster.store.database.listener import CHANNEL, listening
+from muster.store.database.postgresql import lossy_settings
 from muster.store.database.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.deliveries import Deliveries
 from muster.store.folders import Folders, check_present
@@ -105,6 +106,13 @@ class Store:
     def shown_url(self) -> str:
         """Return the database's URL without anything that may hold a secret."""
         return shown(self._engine.url)
+
+    def lossy_settings(self) -> tuple[str, ...]:
+        """Return the settings of the database's server by which commits may be lost in a crash; SQLite has none."""
+        if self._engine.dialect.name == "sqlite":
+            return ()
+        with reading(self._engine) as connection:
+            return lossy_settings(connection)
 
     def add(
         self, new: Sequence[Session], submission: Submission | None = None, check: PendingCheck | None = None

@@ -33,6 +33,8 @@ _REMEDIES = (
     ("permission denied for schema", "make the user owner of the database: ALTER DATABASE … OWNER TO …"),
     (_CROWDED, "raise max_connections of the server"),
 )
+# Without them, a server that crashes comes back without its newest commits, and its place stays the same.
+_KEEPING_COMMITS = ("fsync", "full_page_writes", "synchronous_commit")
 _NOT_REACHED = "see that the server runs and is reachable from here, or mend host and port in `database`"
 
 
@@ -63,3 +65,9 @@ def is_wrong(cause: str) -> bool:
 
 def remedy(cause: str) -> str:
     return next((remedy for part, remedy in _REMEDIES if part in cause), _NOT_REACHED)
+
+
+def lossy_settings(connection: sa.Connection) -> tuple[str, ...]:
+    """Return the server's settings, for this connection, by which commits may be lost in a crash."""
+    values = {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in _KEEPING_COMMITS}
+    return tuple(name for name, value in values.items() if value == "off")
