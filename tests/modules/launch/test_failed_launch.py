@@ -1,6 +1,9 @@
 """A launch that cannot succeed: one clear line, and nothing left of the gang."""
 
+import io
 import stat
+import subprocess
+import tarfile
 
 import pytest
 
@@ -63,6 +66,21 @@ def test_a_mount_that_would_cover_what_is_the_kernels_own(cluster, target):
     (cluster.folders_root / "data").mkdir()
     error, permanent = _failed(cluster, session(mounts=[{"folder": "data", "target": target, "read_only": False}]))
     assert error.startswith("main1: mount target ")
+    assert permanent
+
+
+@pytest.mark.parametrize("file", ["home", "etc/ssh", "etc/profile.d"])
+def test_an_image_with_a_file_where_a_directory_has_to_be(cluster, file):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo(file))
+    image = f"{IMAGE}-file"
+    subprocess.run(["docker", "import", "-", image], input=buffer.getvalue(), check=True, capture_output=True)
+    try:
+        error, permanent = _failed(cluster, session(image=image))
+    finally:
+        subprocess.run(["docker", "rmi", "--force", image], check=True, capture_output=True)
+    assert error == f"main1: image {image} has a file /{file}, and that has to be a directory"
     assert permanent
 
 

@@ -33,6 +33,9 @@ _MOST_OF_AN_ERROR = 64 << 10
 _MOST_OF_A_FILE = 4 << 20
 _MOST_OF_AN_ENTRY = 128 << 10
 _TOO_OLD = "is too old"
+_FAILED = 500
+# The engine's words for a path that leads through a file.
+_NOT_A_DIRECTORY = ": not a directory"
 _VERSION = re.compile(r"1\.[0-9]{1,3}")
 # A reference or an id, with neither an empty part nor one of dots alone, which would lead elsewhere.
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(:[A-Za-z0-9_.-]+)?"
@@ -173,15 +176,24 @@ class EngineApi:
     def path_stat(self, container_id: str, path: str) -> dict[str, Any] | None:
         """Return what the engine says of a path in a container (name, size, mode, linkTarget), or None."""
         try:
-            with self._request("HEAD", f"/containers/{container_id}/archive", {"path": path}) as response:
-                try:
-                    return json.loads(b64decode(response.headers["X-Docker-Container-Path-Stat"] or ""))
-                except ValueError as error:
-                    raise EngineError(response.status, f"it says nothing of {path}") from error
+            try:
+                return self._path_stat("HEAD", container_id, path)
+            except EngineError as error:
+                if error.status != _FAILED:
+                    raise
+                # Why, only an answer with a body tells.
+                return self._path_stat("GET", container_id, path)
         except EngineError as error:
-            if error.status == 404:
+            if error.status == 404 or (error.status == _FAILED and str(error).endswith(_NOT_A_DIRECTORY)):
                 return None
             raise
+
+    def _path_stat(self, method: str, container_id: str, path: str) -> dict[str, Any]:
+        with self._request(method, f"/containers/{container_id}/archive", {"path": path}) as response:
+            try:
+                return json.loads(b64decode(response.headers["X-Docker-Container-Path-Stat"] or ""))
+            except ValueError as error:
+                raise EngineError(response.status, f"it says nothing of {path}") from error
 
     def read_file(self, container_id: str, path: str) -> bytes | None:
         """Return a file's bytes, a symbolic link followed; None when there is no such file.

@@ -49,6 +49,16 @@ class ImageFacts(NamedTuple):
                 return shell
         return f"{runtime_path}/bin/sh"
 
+    def file_in_the_way(self, home: str) -> str | None:
+        """Return a path of the image that is a file, and in which an account's files have to lie; None if none is."""
+        # The engine replaces the home directory itself; a ~/.ssh that is a file is left alone.
+        fine = {posixpath.normpath(home), posixpath.join(home, _USERS_SSH_DIRECTORY)}
+        for path in sorted(_folders_below(home) - fine):
+            found = self.paths[path]
+            if found is not None and not found["mode"] & (_GO_DIRECTORY | _GO_SYMLINK):
+                return path
+        return None
+
 
 def image_facts(engine: EngineApi, cluster: str, image_id: str, home: str, paths: set[str]) -> ImageFacts:
     """Return an image's facts, those of `paths` and of a home directory among them.

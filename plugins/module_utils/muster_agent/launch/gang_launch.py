@@ -172,6 +172,9 @@ class GangLaunch:
         access = kernel.spec["gpu_access"]
         image = self._images.get(kernel.spec["image"])
         facts = self._images.facts(image, user["home"], gpu_access.image_paths(access))
+        if file := facts.file_in_the_way(user["home"]):
+            message = f"{kernel.name}: image {kernel.spec['image']} has a file {file}, and that has to be a directory"
+            raise LaunchError(message, permanent=True)
         shell = facts.login_shell(manifest.runtime_path)
         environment = container_spec.complete_environment(kernel, image.environment, manifest.runtime_path, shell)
         files = dict(kernel.spec["files"])
