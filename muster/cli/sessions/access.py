@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("reference", metavar="SESSION[:KERNEL]", shell_complete=complete_session)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the kernel ends.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--timestamps", is_flag=True, help="Before each line, when it was written; while the session runs.")
+@click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("-t", "--timestamps", is_flag=True, help="Before each line, when it was written; while the session runs.")
 @click.option("--app", metavar="NAME", help="What this app has written instead; while the session runs.")
 def logs(reference: str, follow: bool, tail: int | None, timestamps: bool, app: str | None) -> None:
     """Print what a kernel has written: main1, or SESSION:sub1."""

@@ -163,7 +163,7 @@ def test_logs_are_read_while_the_session_runs_and_after(node, tail):
     assert following.wait() == 0
     assert log.read_text().splitlines()[-1] == "last"
     node.reaches(name, "TERMINATED")
-    assert node.run("logs", name, "--tail", str(tail)).out == "line 3\nlast\n"
+    assert node.run("logs", name, "-n", str(tail)).out == "line 3\nlast\n"
 
 
 def test_exec_hands_through_input_output_and_exit_code(node):
