@@ -11,6 +11,7 @@ import pytest
 
 import tests.properties  # noqa: F401 - loads the profile
 from muster.store.store import Store
+from tests.running.forked_ansible import start_ansible_server
 from tests.running.kept_strategies import keep_strategies
 from tests.running.shared_statements import share_compiled_statements
 
@@ -43,12 +44,16 @@ _empty_database: list[Path] = []
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_before_forks(session: pytest.Session) -> None:
-    """Compile the scheduler, or load it, and pages' templates, and make the empty database, once for all workers."""
+    """Compile the scheduler, or load it, and pages' templates, and make the empty database, once for all workers.
+
+    They share a process that loads Ansible when the first test runs a playbook.
+    """
     # Here, since numba's import would be most of a small run's time.
     from muster.service.scheduler.compiled_code import compile_placement  # noqa: PLC0415
     from muster.web.rendering import load_templates  # noqa: PLC0415
 
     compile_placement()
+    start_ansible_server()
     if "empty_database" in {name for item in session.items for name in getattr(item, "fixturenames", ())}:
         _empty_database.append(_made_empty(session.config._tmp_path_factory))  # type: ignore[attr-defined]
         load_templates()

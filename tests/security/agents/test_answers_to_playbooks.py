@@ -1,16 +1,13 @@
 """A host that was broken into answers a playbook without end: the control node keeps a bounded part of it."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import PATIENCE_S
+from tests.running.forked_ansible import ansible
 
-ROOT = Path(__file__).parents[3]
 Play = Callable[[str, str], subprocess.CompletedProcess[str]]
 # Ansible asks its ssh for an option first. The honest one has this machine for a host.
 ENDLESS_SSH = r"""#!/bin/sh
@@ -32,7 +29,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Play:
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """Return what runs a task on a host that is reached by such programs."""
     for name, program in (("endless", ENDLESS_SSH), ("honest", HONEST_SSH), ("sftp", ENDLESS_SFTP)):
         (tmp_path / name).write_text(program, encoding="utf-8")
@@ -44,16 +41,8 @@ def play(tmp_path: Path) -> Play:
 
     def run(ssh: str, task: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "play.yml").write_text(f"- hosts: all\n  gather_facts: false\n  tasks:\n    - {task}\n", "utf-8")
-        settings = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_SSH_EXECUTABLE": str(tmp_path / ssh)}
-        return subprocess.run(
-            [str(Path(sys.executable).parent / "ansible-playbook"), "-i", tmp_path / "hosts", tmp_path / "play.yml"],
-            env={**os.environ, **settings},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
+        monkeypatch.setenv("ANSIBLE_SSH_EXECUTABLE", str(tmp_path / ssh))
+        return ansible("ansible-playbook", "-i", tmp_path / "hosts", tmp_path / "play.yml")
 
     return run
 

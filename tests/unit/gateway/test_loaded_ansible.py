@@ -85,9 +85,14 @@ def fork_servers(of: int) -> list[int]:
     return found
 
 
+@pytest.fixture(scope="module")
+def loaded_ansible() -> LoadedAnsible:
+    return LoadedAnsible()
+
+
 @pytest.mark.parametrize("arguments", [("-e", "verdict=true"), ("-e", "verdict=false"), ("--no-such-option",)])
-def test_a_playbook_says_and_returns_what_ansible_playbook_does(playbook, tmp_path, arguments):
-    done = run(LoadedAnsible().command(), playbook, *arguments, cwd=tmp_path)
+def test_a_playbook_says_and_returns_what_ansible_playbook_does(playbook, tmp_path, loaded_ansible, arguments):
+    done = run(loaded_ansible.command(), playbook, *arguments, cwd=tmp_path)
     expected = run([str(Path(sys.executable).parent / "ansible-playbook")], playbook, *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (expected.returncode, expected.stdout, expected.stderr)
 

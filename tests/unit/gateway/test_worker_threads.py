@@ -80,10 +80,15 @@ def directory(tmp_path):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def loaded_ansible() -> LoadedAnsible:
+    return LoadedAnsible()
+
+
 @pytest.fixture
-def by_us(directory) -> Ran:
+def by_us(directory, loaded_ansible) -> Ran:
     """Runs playbooks as visits run."""
-    return playbooks(directory, LoadedAnsible().command())
+    return playbooks(directory, loaded_ansible.command())
 
 
 @pytest.fixture

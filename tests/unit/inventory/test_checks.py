@@ -1,31 +1,17 @@
 """What an inventory says of agents: by way of the playbooks' variables, checked before anything is done to a host."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[3]
+from tests.running.forked_ansible import LOCAL, ROOT, ansible
+
 EXAMPLE = ROOT / "inventory/example-cluster"
-LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 ATTRIBUTES = "{{ agent_attributes | combine({'errors': agent_attributes | muster_attribute_errors}) }}"
-
-
-def ansible(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    settings = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
-    return subprocess.run(
-        [Path(sys.executable).parent / program, *map(str, arguments)],
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def attributes_of_agents(inventory: Path) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.inventory.test_checks import LOCAL, ROOT, ansible
+from tests.running.forked_ansible import LOCAL, ROOT, ansible
 
 # As `muster agent show` and `muster agent drain` answer for an agent without sessions.
 MUSTER = """#!{python}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.inventory.test_checks import LOCAL, ROOT, ansible
+from tests.running.forked_ansible import LOCAL, ROOT, ansible
 
 READ = {"rc": 0, "stdout": '{"proxies": {"https-proxy": "http://ada:s3cret@proxy"}}'}
 FACTS = {

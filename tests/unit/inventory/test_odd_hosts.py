@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.inventory.test_checks import LOCAL, ROOT, ansible
+from tests.running.forked_ansible import LOCAL, ROOT, ansible
 from tests.unit.inventory.test_files_of_hosts import tasks_of
 
 SHELL = "#!/bin/sh\n"

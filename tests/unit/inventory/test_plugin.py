@@ -20,12 +20,12 @@ from muster.core.agents.agent import AgentState
 from muster.core.model.session import SessionState
 from muster.store.store import Store
 from tests.command_line import write_settings
+from tests.running.forked_ansible import ROOT, ansible
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 from tests.unit.running_sessions import running_session
 
-ROOT = Path(__file__).parents[3]
 REMOTE = {
     "connection": "ssh",
     "address": "192.0.2.7",
@@ -59,16 +59,6 @@ def parsed(directory: Path, **options: Any) -> InventoryData:
     assert plugin.verify_file(path)
     plugin.parse(inventory, DataLoader(), path)
     return inventory
-
-
-def ansible(program: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [Path(sys.executable).parent / program, *map(str, arguments)],
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def groups_of(inventory: dict[str, Any], host: str) -> set[str]:
@@ -164,7 +154,13 @@ def test_settings_that_do_not_exist_are_one_clear_line(tmp_path):
 def test_a_python_without_muster_is_one_clear_line(tmp_path):
     """As with an ansible of the distribution: Muster's package is hidden from this one."""
     (tmp_path / "muster.py").write_text("raise ImportError\n", encoding="utf-8")
-    done = ansible("ansible-inventory", "-i", inventory_file(tmp_path), "--list", PYTHONPATH=str(tmp_path))
+    done = subprocess.run(
+        [Path(sys.executable).parent / "ansible-inventory", "-i", inventory_file(tmp_path), "--list"],
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "Ansible's Python has no Muster" in done.stderr
 
 

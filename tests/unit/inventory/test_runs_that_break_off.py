@@ -15,7 +15,7 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 
 from tests.modules.agent_code import stale_service
-from tests.unit.inventory.test_checks import LOCAL, ROOT, ansible
+from tests.running.forked_ansible import LOCAL, ROOT, ansible
 from tests.unit.inventory.test_files_of_hosts import tasks_of
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.hostile.odd_engine import odd_engine
-from tests.unit.inventory.test_checks import LOCAL, ROOT, ansible
+from tests.running.forked_ansible import LOCAL, ROOT, ansible
 
 END = ["--end-sessions", "--wait", "--timeout", "900"]
 

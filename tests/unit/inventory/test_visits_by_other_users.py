@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.unit.inventory.test_checks import ROOT, ansible
+from tests.running.forked_ansible import ROOT, ansible
 
 
 @pytest.mark.parametrize("playbook", ["observe", "converge", "folders"])
