@@ -14,6 +14,7 @@ from muster.service.agents.agents import AgentOccupancy, agents_in_use, shown_ag
 from muster.service.identity.tokens import NoTokenError, ScopeError
 from muster.service.queue.heartbeat import unworked_queue
 from muster.service.queue.pass_durations import PassDurations, pass_durations
+from muster.service.scheduler.known_groups import known_groups
 from muster.settings import Settings
 from muster.store.store import Store
 
@@ -28,6 +29,8 @@ class Group:
     free: Slots
 
 
+# Of sessions whose group is not known: no name of an agent's group, and one series whatever users write.
+NO_GROUP = "(none)"
 # From a container whose image is present to a gang whose images are pulled first.
 LAUNCH_BOUNDS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 180.0, 600.0, 1800.0)
 
@@ -108,9 +111,11 @@ class Meter:
         snapshot = shown_agents(self._store, self._settings)
         heartbeat = self._store.heartbeats.last()
         uses = agents_in_use(snapshot)
+        known = known_groups(self._store, self._settings, snapshot.agents)
         queued: dict[str, list[float]] = {}
         for session in snapshot.pending:
-            queued.setdefault(session.spec.resource_group, []).append(session.submitted_at)
+            name = session.spec.resource_group
+            queued.setdefault(name if name in known else NO_GROUP, []).append(session.submitted_at)
         groups = {
             name: Group(
                 queued=len(queued.get(name, ())),

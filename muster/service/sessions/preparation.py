@@ -17,6 +17,7 @@ from muster.core.values.units import local_time
 from muster.core.whatif.explain import HOPELESS
 from muster.service.images.catalog import with_catalog_images
 from muster.service.reach.ssh_access import control_public_key
+from muster.service.scheduler.known_groups import check_group
 from muster.service.scheduler.overrides import limits_in_force
 from muster.service.sessions.dependencies import with_ids_of_dependencies
 from muster.service.sessions.disk_bound import with_disk_limit
@@ -51,6 +52,7 @@ class SessionPreparation:
             spec,
             owner,
             now,
+            lambda spec: check_group(store, self._settings, spec),
             lambda spec: self._secrets.check(spec, owner),
             lambda spec: check_folders(store, self._settings, spec, owner, asks_agents=asks_agents),
         )

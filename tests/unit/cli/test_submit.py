@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from muster.core.agents.agent import AgentState
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Result, SessionState
 from muster.store.database.lock import queue_lock
 from muster.store.store import Store
-from tests.command_line import muster, nothing_queued, submitted
+from tests.command_line import muster, nothing_queued, submitted, write_settings
 from tests.strategies.agents import make_agent, reporting
 from tests.waiting import eventually
 
@@ -270,11 +271,29 @@ def test_a_folder_that_no_agent_has_is_refused_also_in_a_dry_run(store):
     assert muster("submit", "-v", "datasets", "-w", "a1").code == 0
 
 
-@pytest.mark.parametrize("unknown", [None, "another group"])
-def test_a_folder_is_not_refused_where_agents_have_not_said_what_they_have(store, unknown):
-    silent = make_agent("a2", **({"resource_group": "gpu"} if unknown else {}))
-    store.save_agents([reporting(make_agent("a1"), directories=[]), silent])
-    assert muster("submit", "-v", "data", *(["-g", "cold"] if unknown else [])).code == 0
+@pytest.mark.parametrize("group", ["default", "without agents"])
+def test_a_folder_is_not_refused_where_agents_have_not_said_what_they_have(store, tmp_path, group):
+    write_settings(tmp_path, {"resource_groups": {"without agents": {}}})
+    store.save_agents([reporting(make_agent("a1"), directories=[]), make_agent("a2")])
+    assert muster("submit", "-v", "data", "-g", group).code == 0
+
+
+def test_a_resource_group_that_the_site_does_not_have_is_refused(store, tmp_path):
+    assert muster("submit", "-g", "early").code == 0
+    store.save_agents([replace(make_agent("a1", resource_group="gpu"), state=AgentState.LOST), make_agent("a2")])
+    write_settings(
+        tmp_path, {"resource_groups": {"cold": {"backfill": False}}, "limits": {"resource_groups": {"*": {}}}}
+    )
+    for command in ("submit", "submit --dry-run"):
+        done = muster(*command.split(), "-g", "nosuch", "--mem", "3X")
+        assert (done.code, done.out) == (2, "")
+        assert done.err.splitlines()[-1] == (
+            "muster: resource_group: there is no resource group 'nosuch'; write one of cold, default, gpu"
+        )
+    for group in ("gpu", "cold", "default"):
+        assert muster("submit", "-g", group).code == 0
+    muster("limit", "set", "resource_group", "spare", "running.gpu=1")
+    assert muster("submit", "-g", "spare").code == 0
 
 
 def test_a_directory_that_was_made_just_now_is_found_by_asking_the_agents_again(store, state_dir):

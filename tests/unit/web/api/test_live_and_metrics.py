@@ -135,6 +135,21 @@ def test_metrics_count_the_queue_the_sessions_and_the_slots(caller, service, pro
     assert measured(prometheus)["muster_submitted_total"] == "3.0"
 
 
+def test_users_make_no_series_by_naming_groups(caller, service, prometheus):
+    ada = caller("ada")
+    for number in range(3):
+        # No agent has reported yet: the groups are not known.
+        made = ada.post(SESSIONS, json={**SMALL, "name": f"s{number}", "resource_group": f"made-up-{number}"})
+        assert made.status_code == 201
+    samples = measured(prometheus)
+    assert {name for name in samples if "queue_length" in name} == {'muster_queue_length{group="(none)"}'}
+    assert samples['muster_queue_length{group="(none)"}'] == "3.0"
+    service.store.save_agents([make_agent("a1", resource_group="made-up-1")])
+    samples = measured(prometheus)
+    assert samples['muster_queue_length{group="(none)"}'] == "2.0"
+    assert samples['muster_queue_length{group="made-up-1"}'] == "1.0"
+
+
 def with_sick_gpus() -> Agent:
     """Return an agent with a GPU in quarantine, one with a warning and a healthy one."""
     report, inventory = host_of("a1", gpus=3)
