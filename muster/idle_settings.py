@@ -4,7 +4,7 @@ from pydantic import Field
 
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.spec.values import Seconds, SecondsOrZero
-from muster.settings_section import Section
+from muster.settings_section import MOST_AMOUNT, Section
 
 
 class GroupIdle(Section):
@@ -14,7 +14,9 @@ class GroupIdle(Section):
     grace: SecondsOrZero | None = Field(default=None, description="time after a session's start that does not count")
     warn_before: Seconds | None = Field(default=None, description="how long before the end its users are warned")
     cpu_percent: float | None = Field(default=None, ge=0, le=100, description="of its cores; less is idle")
-    network_bytes_per_s: float | None = Field(default=None, ge=0, description="received and sent; less is idle")
+    network_bytes_per_s: float | None = Field(
+        default=None, ge=0, le=MOST_AMOUNT, description="received and sent; less is idle"
+    )
     gpu_percent: float | None = Field(default=None, ge=0, le=100, description="of each of its GPUs; less is idle")
     may_opt_out: bool | None = Field(
         default=None, description="whether sessions may ask for no check, or a longer timeout"
@@ -28,7 +30,7 @@ class Idle(GroupIdle):
     grace: SecondsOrZero = 900
     warn_before: Seconds = 600
     cpu_percent: float = Field(default=5.0, ge=0, le=100)
-    network_bytes_per_s: float = Field(default=200.0, ge=0)
+    network_bytes_per_s: float = Field(default=200.0, ge=0, le=MOST_AMOUNT)
     gpu_percent: float = Field(default=5.0, ge=0, le=100)
     may_opt_out: bool = False
     resource_groups: dict[str, GroupIdle] = Field(default={}, description="by name, where a group differs")

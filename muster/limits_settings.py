@@ -4,18 +4,18 @@ from pydantic import Field
 
 from muster.core.model.policy import EACH, Limit, Limits
 from muster.core.spec.values import Bytes, Milli
-from muster.settings_section import Section
+from muster.settings_section import Amount, Section
 
 
 class Amounts(Section):
     """The upper bounds. A missing one is no limit."""
 
-    sessions: int | None = Field(default=None, ge=0)
-    kernels: int | None = Field(default=None, ge=0)
+    sessions: Amount | None = None
+    kernels: Amount | None = None
     cpu: Milli | None = None
     mem: Bytes | None = None
     fgpu: Milli | None = None
-    gpu: int | None = Field(default=None, ge=0)
+    gpu: Amount | None = None
 
     def bounds(self) -> dict[str, int]:
         pairs = ((name, getattr(self, name)) for name in type(self).model_fields)

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from muster.core.spec.values import Seconds
-from muster.settings_section import Section
+from muster.settings_section import Count, Section
 
 PluginName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
@@ -16,9 +16,8 @@ class GroupScheduling(Section):
     order: PluginName | None = Field(default=None, description="plugin that orders sessions of one priority")
     placement: PluginName | None = Field(default=None, description="plugin that chooses among places")
     backfill: bool | None = Field(default=None, description="let sessions pass one that waits, unless they delay it")
-    reserve_after_passes: int | None = Field(
+    reserve_after_passes: Count | None = Field(
         default=None,
-        ge=1,
         description="passes in which a session may be passed where nobody knows when it can start, before it reserves",
     )
     preemption: bool | None = Field(
@@ -38,7 +37,7 @@ class Scheduling(GroupScheduling):
     order: PluginName = "fifo"
     placement: PluginName = "fragmentation"
     backfill: bool = True
-    reserve_after_passes: int = Field(default=20, ge=1)
+    reserve_after_passes: Count = 20
     preemption: bool = False
     defragment: bool = False
 

@@ -25,7 +25,7 @@ from muster.core.values.units import exact_duration
 from muster.idle_settings import Idle
 from muster.limits_settings import LimitsSettings
 from muster.scheduling_settings import GroupScheduling, Scheduling
-from muster.settings_section import Section
+from muster.settings_section import MOST_COUNT, MOST_SECONDS, Amount, Interval, Section, Span, Weight
 from muster.shipped_files import scheduler_plugin, scheduler_plugin_names
 from muster.unix_accounts import is_in_group
 from muster.web_settings import WebSettings
@@ -37,6 +37,8 @@ _UNWORKED_LIMIT_S = 180.0
 _USUAL_PRIORITY = 50
 _MOST_UID = (1 << 32) - 2
 _MOST_PORT = 65535
+# The most that Linux counts: PID_MAX_LIMIT.
+_MOST_PIDS = 1 << 22
 
 
 class LogFormat(StrEnum):
@@ -103,36 +105,37 @@ class Settings(BaseModel):
         default=None, ge=1 << 20, description="bytes that a kernel may write outside its mounts; none: any number"
     )
     image_max_size: Bytes = Field(default=100 << 30, description="bytes of an image that one agent may give to another")
-    image_keep_s: float | None = Field(
-        default=None, ge=0, description="seconds that agents keep a pulled image which nobody needs; none: for good"
+    image_keep_s: Span | None = Field(
+        default=None, description="seconds that agents keep a pulled image which nobody needs; none: for good"
     )
     image_min_free: Bytes = Field(
         default=20 << 30, description="bytes free on an agent's disk below which such images are removed"
     )
     folders_root: Path = Field(default=Path(_LAUNCH.folders_root), description="data root on the agents")
-    observe_interval_s: float = Field(
-        default=30.0, gt=0, description="seconds between two full observations by the daemon"
+    observe_interval_s: Interval = Field(
+        default=30.0, description="seconds between two full observations by the daemon"
     )
-    lost_after_s: float = Field(
-        default=300.0, ge=0, description="seconds without an answer until an agent is LOST and its sessions end"
+    lost_after_s: Span = Field(
+        default=300.0, description="seconds without an answer until an agent is LOST and its sessions end"
     )
-    slow_after_s: float = Field(
+    slow_after_s: Interval = Field(
         default=15.0,
-        gt=0,
         description="seconds a visit may last before its agent gets no new sessions until it answers",
     )
     suspect_after: int = Field(
-        default=3, ge=2, description="sessions whose launches fail in a row on an agent until it is SUSPECT"
+        default=3,
+        ge=2,
+        le=MOST_COUNT,
+        description="sessions whose launches fail in a row on an agent until it is SUSPECT",
     )
-    suspect_for_s: float = Field(
-        default=600.0, gt=0, description="seconds that a SUSPECT agent gets no new sessions; then one launch tries it"
+    suspect_for_s: Interval = Field(
+        default=600.0, description="seconds that a SUSPECT agent gets no new sessions; then one launch tries it"
     )
     log_format: LogFormat = Field(
         default=LogFormat.TEXT, description="what the daemon and the server log: lines of text, or of JSON"
     )
-    unworked_after_s: float | None = Field(
+    unworked_after_s: Interval | None = Field(
         default=None,
-        gt=0,
         description="seconds without a pass until everybody is warned that nobody works the queue; by default four"
         " observe_interval_s, and 180 at the least",
     )
@@ -142,7 +145,7 @@ class Settings(BaseModel):
         description="ports of an agent on which main1's sshd is published",
     )
     master_port: int = Field(default=_LAUNCH.master_port, ge=1, le=65535, description="MASTER_PORT of every session")
-    work_uid: int = Field(default=_LAUNCH.work_uid, ge=1, description="uid of the kernels' processes")
+    work_uid: int = Field(default=_LAUNCH.work_uid, ge=1, le=_MOST_UID, description="uid of the kernels' processes")
     owner_uids: dict[str, Annotated[int, Field(ge=1, le=_MOST_UID)]] = Field(
         default_factory=dict, description="uid by owner, where it differs from work_uid"
     )
@@ -156,11 +159,18 @@ class Settings(BaseModel):
         description="unix: kernels of a user of the control node have their uid and gid; needs owner_uid_range",
     )
     start_timeout_s: int = Field(
-        default=_LAUNCH.start_timeout_s, ge=1, description="seconds in which a kernel's sshd must answer"
+        default=_LAUNCH.start_timeout_s,
+        ge=1,
+        le=MOST_SECONDS,
+        description="seconds in which a kernel's sshd must answer",
     )
-    stop_grace_s: int = Field(default=_LAUNCH.stop_grace_s, ge=0, description="seconds between SIGTERM and SIGKILL")
-    log_max_bytes: int = Field(default=_LAUNCH.log_max_bytes, ge=0, description="kept of each ended kernel's log")
-    pids: int = Field(default=_LAUNCH.pids, ge=64, description="processes and threads in a kernel at the most")
+    stop_grace_s: int = Field(
+        default=_LAUNCH.stop_grace_s, ge=0, le=MOST_SECONDS, description="seconds between SIGTERM and SIGKILL"
+    )
+    log_max_bytes: Amount = Field(default=_LAUNCH.log_max_bytes, description="kept of each ended kernel's log")
+    pids: int = Field(
+        default=_LAUNCH.pids, ge=64, le=_MOST_PIDS, description="processes and threads in a kernel at the most"
+    )
     scheduling: Scheduling = Field(default=Scheduling(), description="how queues are worked")
     resource_groups: dict[str, GroupScheduling] = Field(
         default={}, description="by name, where a group's queue differs"
@@ -189,7 +199,7 @@ class Settings(BaseModel):
         default=True,
         description="cancel a session whose --after-ok names one that failed; false: it waits to be cancelled",
     )
-    shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
+    shares: dict[str, Weight] = Field(
         default={}, description="by owner, how much they are entitled to; 1 for owners who are not named"
     )
     extend_most: SecondsOrZero = Field(
@@ -200,12 +210,11 @@ class Settings(BaseModel):
         default=600,
         description="how long before its end a session may ask for a signal (`--signal`); what ends it waits for that",
     )
-    usage_half_life_s: float = Field(
-        default=604800.0, gt=0, description="seconds after which use counts half in fair_share"
+    usage_half_life_s: Interval = Field(
+        default=604800.0, description="seconds after which use counts half in fair_share"
     )
-    hold_repaired_s: float = Field(
+    hold_repaired_s: Span = Field(
         default=600.0,
-        ge=0,
         description="seconds for which room is kept for a gang that lost an agent, in case the agent comes back",
     )
     idle: Idle = Field(default=Idle(), description="when sessions end for not being used, and how long one may live")

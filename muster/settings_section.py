@@ -1,10 +1,28 @@
 """What the parts of the site's settings have in common."""
 
 import difflib
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from muster.core.spec.values import invalid
+
+# Bounds of numbers: neither a wait nor a sum or quotient of them leaves what programs and clocks can count.
+MOST_SECONDS = 10**9
+MOST_AMOUNT = 10**18
+"""A number that all programs write and read alike."""
+MOST_COUNT = 10**9
+LEAST_WEIGHT = 0.000001
+MOST_WEIGHT = 1_000_000.0
+
+Span = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
+"""Seconds, which may be none."""
+Interval = Annotated[float, Field(ge=0.001, le=MOST_SECONDS)]
+"""Seconds between two things that happen one after the other."""
+Amount = Annotated[int, Field(ge=0, le=MOST_AMOUNT)]
+Count = Annotated[int, Field(ge=1, le=MOST_COUNT)]
+Weight = Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT)]
+"""A share weight: what an owner used is divided by it."""
 
 
 class Section(BaseModel):

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from muster.core.spec.values import Bytes, invalid
 from muster.oidc_settings import OidcSettings
-from muster.settings_section import Section
+from muster.settings_section import MOST_COUNT, Count, Section
 
 
 class WebSettings(Section):
@@ -16,13 +16,13 @@ class WebSettings(Section):
         default=("127.0.0.0/8", "::1/128"), description="networks from which /metrics is read without a token"
     )
     requests_per_minute: int | None = Field(
-        default=6000, ge=60, description="requests of one user in a minute; null for any number"
+        default=6000, ge=60, le=MOST_COUNT, description="requests of one user in a minute; null for any number"
     )
-    event_streams: int = Field(default=50, ge=1, description="event streams of one user at once; an open page has one")
-    logs: int = Field(default=20, ge=1, description="logs that one user reads at once")
-    files: int = Field(default=8, ge=1, description="files that one user downloads or uploads at once")
+    event_streams: Count = Field(default=50, description="event streams of one user at once; an open page has one")
+    logs: Count = Field(default=20, description="logs that one user reads at once")
+    files: Count = Field(default=8, description="files that one user downloads or uploads at once")
     upload_max_size: Bytes = Field(default=100 << 30, description="bytes of a file that is uploaded to a folder")
-    terminals: int = Field(default=40, ge=1, description="terminals of one user in the pages at once")
+    terminals: Count = Field(default=40, description="terminals of one user in the pages at once")
     oidc: OidcSettings | None = Field(default=None, description="signing in to the pages by a provider of the site's")
 
     @field_validator("metrics_from")

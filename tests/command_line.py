@@ -55,7 +55,7 @@ def write_settings(directory: Path, values: dict[str, Any]) -> Path:
     path = directory / "muster.yml"
     # The agents and sessions of most tests are of a time long ago, and nobody works their queue.
     defaults = {"state_dir": str(directory / "state"), "catalog": str(directory / "images.yml"),
-                "inventory": str(directory / "inventory"), "unworked_after_s": 1e10,
+                "inventory": str(directory / "inventory"), "unworked_after_s": 1e9,
                 "max_priority": {"*": 100}}  # fmt: skip
     path.write_text(yaml.safe_dump({**defaults, **values}), encoding="utf-8")
     return path

@@ -1,6 +1,5 @@
 """The limits and share weights in force: the settings', and over them what administrators set while everything runs."""
 
-import math
 import re
 import time
 from collections.abc import Mapping
@@ -15,11 +14,9 @@ from muster.service.scheduler.plugins import scheduling_policy
 from muster.service.scheduler.views import ShareWeightsView, ShareWeightView, SiteLimitsView, SiteLimitView
 from muster.service.wake import wake
 from muster.settings import Settings
+from muster.settings_section import LEAST_WEIGHT, MOST_AMOUNT, MOST_WEIGHT
 from muster.store.store import Store
 
-MOST_AMOUNT = 10**18
-"""A number that all programs write and read alike."""
-MOST_WEIGHT = 1_000_000.0
 NAME_PATTERN = re.compile(r"[^\x00-\x20\x7f-\xa0/]{1,255}")
 """Names that a path of the API can hold and a line can show."""
 _SHOWN = 255
@@ -89,8 +86,9 @@ class SiteWeights:
     def set(self, owner: str, weight: float, by: str) -> ShareWeightView:
         """Set an owner's share weight over that of the settings, and return it. Raises BadInputError."""
         _check_name(owner)
-        if not (math.isfinite(weight) and 0 < weight <= MOST_WEIGHT):
-            raise BadInputError(f"weight: {weight:g} is no share weight; write a number above 0, such as 2 or 0.5")
+        if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+            remedy = f"write {LEAST_WEIGHT:f} to {MOST_WEIGHT:.0f}, such as 2 or 0.5"
+            raise BadInputError(f"weight: {weight:g} is no share weight; {remedy}")
         self._store.overrides.set_weight(WeightOverride(owner, weight, by, time.time()))
         wake(self._settings, self._store)
         return next(one for one in self.all().items if one.owner == owner)

@@ -11,10 +11,10 @@ from muster.core.model.folders import NAME_PATTERN as FOLDER_PATTERN
 from muster.core.model.policy import Limit
 from muster.core.model.token import Scope
 from muster.core.spec.session_spec import NAME_PATTERN as SESSION_PATTERN
-from muster.service.scheduler.overrides import MOST_AMOUNT, MOST_WEIGHT
 from muster.service.secrets.secrets import MAX_SECRET_BYTES
 from muster.service.sessions.later_ends import MOST_S
 from muster.service.view import View
+from muster.settings_section import LEAST_WEIGHT, MOST_AMOUNT, MOST_WEIGHT
 
 
 def matches(*patterns: re.Pattern[str], between: str = "") -> dict[str, Any]:
@@ -137,7 +137,7 @@ class LimitRequest(BaseModel):
 class WeightRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    weight: float = Field(strict=True, gt=0, le=MOST_WEIGHT, description="1 for users who are not named")
+    weight: float = Field(strict=True, ge=LEAST_WEIGHT, le=MOST_WEIGHT, description="1 for users who are not named")
 
 
 class TokenRequest(BaseModel):

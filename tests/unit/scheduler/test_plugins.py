@@ -1,10 +1,14 @@
 """Queue orders and placement policies by name, ours and the site's, and the settings that name them."""
 
 import ast
+import math
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from muster import scheduler_plugin
 from muster.core.model.policy import Limit, PlacementPolicy, QueueView, by_arrival
@@ -147,7 +151,8 @@ def test_a_plugin_that_is_not_there_is_named_with_the_setting_and_the_choices(si
         ),
         ({"limits": {"users": {"*": {"running": {"gpus": 8}}}}}, "running: there is no key 'gpus'; did you mean gpu?"),
         ({"limits": {"users": {"*": {"running": {"mem": "much"}}}}}, "mem: 'much' is not an amount of bytes; write"),
-        ({"shares": {"ada": 0}}, "shares.ada: 0 is too small; write more than 0"),
+        ({"shares": {"ada": 0}}, "shares.ada: 0 is too small; write 1e-06 or more"),
+        ({"shares": {"ada": 1e-320}}, "shares.ada: 1e-320 is too small; write 1e-06 or more"),
         ({"usage_half_life_s": 0}, "usage_half_life_s: 0 is too small"),
     ],
 )
@@ -155,6 +160,27 @@ def test_wrong_settings_are_refused_by_field(tmp_path, values, problem):
     with pytest.raises(SettingsError) as raised:
         load_settings(write_settings(tmp_path, values))
     assert problem in str(raised.value)
+
+
+def _numbers(model: type[BaseModel], *path: str) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each setting that is a number, or that maps names to numbers."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            yield from _numbers(type(field.default), *path, name)
+        elif re.search(r"\b(int|float)\b", str(field.annotation)):
+            yield (*path, name, *(["ada"] if "dict[" in str(field.annotation) else []))
+
+
+@pytest.mark.parametrize("path", sorted(_numbers(Settings)), ids=".".join)
+def test_a_number_that_no_clock_or_sum_can_count_is_refused(tmp_path, path):
+    for number in (math.inf, -math.inf, math.nan, 1e308, 10**30):
+        values: object = number
+        for key in reversed(path):
+            values = {key: values}
+        with pytest.raises(SettingsError) as raised:
+            load_settings(write_settings(tmp_path, values))
+        assert f"{'.'.join(path)}: " in str(raised.value)
+        assert len(str(raised.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("path", sorted(PLUGINS.glob("*.py")), ids=lambda path: path.stem)
