@@ -91,8 +91,11 @@ class AppGateway:
         session, app = await run_in_threadpool(backend.openable_app, reference, name)
         digest = hashlib.sha256(f"{browser.secret} {browser.scheme} {browser.host}".encode()).hexdigest()
         key = _Key(backend.user, digest, session.id, session.generation, app)
-        if (earlier := self._finished(key)) is not None and not earlier.way.is_open():
-            self._close(key)
+        if (earlier := self._finished(key)) is not None:
+            # Another process may be asked, which may take long: every request waits for what blocks here.
+            is_open = await run_in_threadpool(earlier.way.is_open)
+            if not is_open and self._finished(key) is earlier:
+                self._close(key)
         if key not in self._opened:
             self._check_limit(backend.user)
             task = self._opened[key] = asyncio.create_task(self._open(backend, session, app, browser))

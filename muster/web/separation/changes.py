@@ -39,6 +39,8 @@ class BrokeredChanges:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._lock = threading.Lock()
+        # For opening the stream alone, which takes as long as the broker likes: the event loop removes handlers.
+        self._opening = threading.Lock()
         self._handlers: dict[ChangeHandler, KnownToken] = {}
         # The broker answers in the order in which credentials were shown.
         self._joining: deque[_Joining] = deque()
@@ -51,16 +53,24 @@ class BrokeredChanges:
     def add(self, handler: ChangeHandler, token: Token) -> int:
         """Raises NoTokenError, NoBrokerError and StoreUnavailableError."""
         joining = _Joining(handler, known(token))
+        with self._opening:
+            while not self._has_joined(joining):
+                connection, _, _ = self._line.open("open.changes", joining.token.credential)
+                with self._lock:
+                    self._connection = connection
+                threading.Thread(target=self._read, args=(connection,), name="live", daemon=True).start()
+        return joining.number.result()
+
+    def _has_joined(self, joining: _Joining) -> bool:
+        """Show a credential in the open stream, and return whether there is one."""
         with self._lock:
             if self._connection is None:
-                connection, _, _ = self._line.open("open.changes", joining.token.credential)
-                self._connection = connection
-                threading.Thread(target=self._read, args=(connection,), name="live", daemon=True).start()
+                return False
             self._joining.append(joining)
             self._shown[joining.token.credential] += 1
             # Where the broker has ended it, the reader says so to all who wait for an answer.
             self._say("show", joining.token.credential)
-        return joining.number.result()
+            return True
 
     def remove(self, handler: ChangeHandler) -> None:
         with self._lock:

@@ -105,14 +105,14 @@ class _Connection(Connection):
                 return
             data = message.get("bytes")
             if data is None:
-                self._handle_text(terminal, message["text"])
+                await self._handle_text(terminal, message["text"])
                 continue
             if len(self._input) + len(data) > WINDOW_BYTES:
                 raise BadInputError("more input was sent than the window allows; wait for {taken}")
             self._input += data
             self._has_input.set()
 
-    def _handle_text(self, terminal: Terminal, text: str) -> None:
+    async def _handle_text(self, terminal: Terminal, text: str) -> None:
         """Resize the terminal or take an acknowledgement. Raises BadInputError."""
         try:
             message = json.loads(text)
@@ -120,7 +120,8 @@ class _Connection(Connection):
             message = None
         match message:
             case {"columns": int(columns), "rows": int(rows)} if bool not in {type(columns), type(rows)}:
-                terminal.resize(columns, rows)
+                # The broker may be asked to: no other request waits for its answer.
+                await run_in_threadpool(terminal.resize, columns, rows)
             case {"taken": int(taken)} if self._shown_bytes <= taken <= self._output_bytes:
                 self._shown_bytes = taken
                 self._has_room.set()

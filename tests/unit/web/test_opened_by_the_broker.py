@@ -5,13 +5,17 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from muster.core.model.apps import App
+from muster.core.model.token import Scope
 from muster.web.separation.answers import done
+from muster.web.separation.changes import BrokeredChanges
+from muster.web.separation.line import Line, NoBrokerError
 from muster.web.separation.opened import BrokeredProgram, BrokeredTunnel
-from muster.web.separation.operations import EXIT_CODE
+from muster.web.separation.operations import EXIT_CODE, Credential, KnownToken
 from muster.web.separation.wire import receive, send
 from tests.strategies.sessions import make_session
 from tests.waiting import PATIENCE_S
@@ -60,6 +64,28 @@ def test_a_terminal_is_resized_while_its_programs_exit_code_is_waited_for(asked)
     program = BrokeredProgram(SESSION, asked, socket.socket())
     assert at_once(program.exit_code, lambda: program.resize(80, 24)) == {(7, None)}
     program.close()
+
+
+def test_nobody_who_stops_reading_changes_waits_until_the_broker_opens_them():
+    begun, broken_off = threading.Event(), threading.Event()
+
+    class SlowLine(Line):
+        def open(self, *_: object, **__: object) -> Any:
+            begun.set()
+            broken_off.wait(PATIENCE_S)
+            raise NoBrokerError
+
+    with socket.socket() as unused, ThreadPoolExecutor(2) as pool:
+        changes = BrokeredChanges(SlowLine(unused))
+        token = KnownToken("t", "ada", Scope.USER, 0.0, credential=Credential(kind="token", secret="s"))
+        adding = pool.submit(changes.add, print, token)
+        assert begun.wait(PATIENCE_S)
+        try:
+            pool.submit(changes.remove, print).result(5)
+        finally:
+            broken_off.set()
+        with pytest.raises(NoBrokerError):
+            adding.result(PATIENCE_S)
 
 
 def test_a_page_and_the_watch_ask_at_once_whether_an_app_is_open(asked):

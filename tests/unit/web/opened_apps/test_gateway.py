@@ -5,9 +5,10 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from threading import Event
+from threading import Event, Semaphore
 from typing import Any
 
 import httpx
@@ -227,6 +228,28 @@ def test_an_opened_app_closes_when_nobody_may_use_it(browser, service, session, 
     ends(ada, service, session, monkeypatch, ways[0])
     assert is_over(port_of(url))
     assert ways[0].closed.wait(PATIENCE_S)
+
+
+@pytest.mark.usefixtures("session")
+def test_no_request_waits_for_the_answer_whether_an_app_is_still_open(browser, ways):
+    ada = browser("ada")
+    port = port_of(entrance(open_app(ada)))
+    questions, answer = Semaphore(0), Event()
+
+    def is_open() -> bool:
+        questions.release()
+        return answer.wait(PATIENCE_S)
+
+    ways[0].is_open = is_open
+    with ThreadPoolExecutor(2) as pool:
+        again = pool.submit(open_app, ada)
+        try:
+            # One of the watch over all apps, one of this request.
+            assert all(questions.acquire(timeout=5) for _ in range(2))
+            assert pool.submit(ada.get, "/healthz").result(5).status_code == 200
+        finally:
+            answer.set()
+        assert port_of(entrance(again.result(PATIENCE_S))) == port
 
 
 def test_a_session_that_starts_anew_is_opened_anew(browser, service, session, ways):

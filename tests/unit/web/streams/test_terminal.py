@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -149,6 +151,25 @@ def test_a_terminal_has_the_size_that_the_browser_sends(browser):
         shown_until(socket, b"ready")
         socket.send_text('{"columns": 132, "rows": 43}')
         assert b"43 132" in shown_until(socket, b"\n")
+
+
+@pytest.mark.usefixtures("train")
+def test_no_request_waits_until_a_terminal_has_its_size(browser, monkeypatch):
+    asked, answer = threading.Event(), threading.Event()
+
+    def resize(*_: object) -> None:
+        asked.set()
+        answer.wait(PATIENCE_S)
+
+    monkeypatch.setattr(Terminal, "resize", resize)
+    ada = browser("ada")
+    with opened(ada) as socket, ThreadPoolExecutor(1) as pool:
+        socket.send_text('{"columns": 132, "rows": 43}')
+        assert asked.wait(PATIENCE_S)
+        try:
+            assert pool.submit(ada.get, "/healthz").result(5).status_code == 200
+        finally:
+            answer.set()
 
 
 @pytest.mark.usefixtures("train")
