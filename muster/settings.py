@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from muster import places
+from muster import places, yaml_text
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.apps import KINDS, AppDefinition
 from muster.core.model.policy import EACH
@@ -403,7 +403,7 @@ def _read(text: str) -> tuple[list[FieldError], Any]:
     """Return the content of a settings file, and an error for each key that is given twice: YAML takes the last."""
     repeated: list[FieldError] = []
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml_text.Loader):
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen: set[str] = set()
             for key, _ in node.value:
@@ -414,5 +414,4 @@ def _read(text: str) -> tuple[list[FieldError], Any]:
                 seen.add(name)
             return super().construct_mapping(node, deep=deep)
 
-    content = yaml.load(text, Loader) or {}  # noqa: S506 - a safe loader
-    return repeated, content
+    return repeated, yaml_text.yaml_content(text, Loader) or {}

@@ -214,7 +214,7 @@ def _unpacked(file: Path, work: Path) -> tuple[_Contents, list[str]]:
         if not (work / _CONTENTS).exists() or not (work / _DATABASE).exists():
             raise BadInputError(no_backup)
         contents = _Contents.model_validate(json.loads((work / _CONTENTS).read_bytes()))
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, RecursionError) as error:
         raise BadInputError(f"{no_backup}: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise BadInputError(f"FILE: {file} cannot be read: {error.strerror or error}") from None

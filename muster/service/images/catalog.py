@@ -16,12 +16,13 @@ from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SettingsError, SpecError
 from muster.settings import Settings
 from muster.store.store import Store
+from muster.yaml_text import yaml_content
 
 
 def load_catalog(path: Path) -> Catalog:
     """Return the catalog; an empty one if there is no such file. Raises SettingsError."""
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        content: Any = yaml_content(path.read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
         return Catalog()
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -87,7 +88,7 @@ def test_bad_input_is_exit_code_2_with_a_reason(arguments, said):
         ("name: 5\n", "put it in quotes"),
         ("cpu: .inf\n", "cpu"),
         ("image: null\n", "image"),
-        ("a: &a [*a]\n", ""),
+        ("a: &a [*a]\n", "a value holds itself"),
     ],
 )
 def test_a_session_file_that_is_wrong_is_refused(tmp_path, text, said):
@@ -97,6 +98,40 @@ def test_a_session_file_that_is_wrong_is_refused(tmp_path, text, said):
     assert answer.code == 2
     assert said in answer.err
     assert nothing_queued()
+
+
+_MERGED = "a: &a {x: 1}\n" + "".join(
+    f"{key}: &{key} {{<<: [{', '.join([f'*{before}'] * 9)}]}}\n" for before, key in pairwise("abcdefgh")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: !!bool x", "a value is not what its tag says"),
+        ("a: !!int x", "invalid literal for int()"),
+        ("a: !!float ''", "a value is not what its tag says"),
+        ("a: !!timestamp x", "a value is not what its tag says"),
+        ("a: 2026-02-30", "day is out of range for month"),
+        ("a: 0x_", "invalid literal for int()"),
+        ("a: " + "9" * 5000, "Exceeds the limit"),
+        ('a: "\\UFFFFFFFF"', "Python int too large"),
+        ("{a: " * 2000, "its values are nested too deeply"),
+        ("? [a]\n: b", "found unhashable key"),
+        ("a: \0", "special characters are not allowed"),
+        (_MERGED, "its aliases (*) stand for more than 1000000 values"),
+    ],
+)
+def test_a_file_that_is_no_yaml_is_refused_in_one_line(tmp_path, text, problem):
+    files = {"session.yml": ("submit", "-f", "session.yml"), "images.yml": ("images",), "muster.yml": ("ls",)}
+    for name, command in files.items():
+        path = tmp_path / name
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        path.write_text(text, encoding="utf-8")
+        answer = muster(*(str(path) if word == name else word for word in command))
+        path.write_text(before, encoding="utf-8")
+        assert (answer.code, answer.out, len(answer.errors)) == (2, "", 1)
+        assert (str(path) in answer.err, problem in answer.err) == (True, True), answer.err
 
 
 def test_a_session_file_that_is_no_text_is_refused(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from muster.core.values.errors import FieldError, SpecError
+from muster.yaml_text import yaml_content
 
 _MAX_NODES = 10_000
 _MAX_NUMBER = 100
@@ -50,16 +51,12 @@ _Dumper.add_representer(str, _text)
 def fields_of(text: str, field: str) -> dict[str, Any]:
     """Return the fields in YAML or JSON, as plain data. Raises SpecError about `field`."""
     try:
-        content = yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
+        content = yaml_content(text, _Loader)
         plain = _plain({} if content is None else content)
         # Half of a surrogate pair cannot be encoded.
         json.dumps(plain, ensure_ascii=False).encode()
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = f"it is not YAML: {' '.join(str(error).split())}"
-        raise SpecError([FieldError(field, problem, "write lines such as cluster_size: 3")]) from None
-    except (LookupError, AttributeError):
-        # What PyYAML makes of a text whose tag says that it is a truth value, a number or a time.
-        problem = "it is not YAML: a value is not what its tag says"
         raise SpecError([FieldError(field, problem, "write lines such as cluster_size: 3")]) from None
     if not isinstance(plain, dict):
         raise SpecError([FieldError(field, "it is not a mapping of fields", "write lines such as cluster_size: 3")])

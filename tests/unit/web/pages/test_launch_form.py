@@ -106,6 +106,7 @@ def test_a_text_of_fields_is_read_as_the_same_fields(fields):
         ("a: !!bool x", "a value is not what its tag says"),
         ("a: !!int ''", "a value is not what its tag says"),
         ("a: !!timestamp x", "a value is not what its tag says"),
+        ('a: "\\UFFFFFFFF"', "it is not YAML"),
     ],
 )
 def test_an_invalid_session_file_is_refused_in_one_line(text, problem):
