@@ -14,6 +14,7 @@ from tests.running.forked_ansible import LOCAL, ROOT, ansible
 from tests.unit.inventory.test_files_of_hosts import tasks_of
 
 SHELL = "#!/bin/sh\n"
+_CHANGING = ("Record", "Trust", "Provision", "Remove")
 
 
 @pytest.fixture
@@ -136,3 +137,19 @@ def test_what_a_run_that_broke_off_left_of_mig_is_taken_away(tmp_path, programs)
     said = run(tmp_path, chosen, fgpu_mig_directory=str(record), **paths)
     assert "it is to restore" in said
     assert not record.exists()
+
+
+@pytest.mark.parametrize(("playbook", "changes"), [("site", 4), ("teardown", 3)])
+def test_who_became_root_without_logging_in_has_all_programs(tmp_path, monkeypatch, playbook, changes):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    (tmp_path / "group_vars").symlink_to(ROOT / "playbooks/group_vars")
+    plays = yaml.safe_load((ROOT / f"playbooks/{playbook}.yml").read_text(encoding="utf-8"))
+    # The others of the teardown ask the engine and the control node only.
+    changing = [play | {"hosts": "all", "become": False} for play in plays if play["name"].startswith(_CHANGING)]
+    find = {"ansible.builtin.command": {"argv": ["sh", "-c", "command -v update-ca-certificates service"]}}
+    for play in changing:
+        play.pop("roles", None)
+        play["tasks"] = [find]
+    (tmp_path / "play.yml").write_text(yaml.safe_dump(changing), encoding="utf-8")
+    done = ansible("ansible-playbook", "-i", "host,", "-e", json.dumps(LOCAL), tmp_path / "play.yml")
+    assert (done.returncode, len(changing)) == (0, changes), done.stdout
