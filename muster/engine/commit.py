@@ -8,6 +8,7 @@ the parent's configuration. The parent's layers stay where they are: both images
 import hashlib
 import io
 import json
+import posixpath
 import tarfile
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import IO, Any
 
 import docker
 from docker.models.containers import Container
+from docker.utils import decode_json_header
 
 from muster.core.agents.agent import Agent
 from muster.core.images.layer_changes import Entry, kept
@@ -34,6 +36,8 @@ _CREATED_BY = "muster commit"
 _MOST_OF_A_CONFIG = 4 << 20
 # An archive's headers come on top of its files, and may double what small ones take.
 _HEADERS = 16 << 20
+_KEYS = f"{HOME}/.ssh"
+_STAT = "X-Docker-Container-Path-Stat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +92,10 @@ def _committed(
     container = client.containers.get(container_id)
     _check_size(client, container, new.reference, most_bytes)
     _remove_abandoned(client, new.reference)
+    keys = {_KEYS, _resolved(client, container_id, _KEYS)}
     raw = str(client.api.commit(container_id, pause=True, changes=[f"LABEL {_RAW}={new.reference}"])["Id"])
     try:
-        image_id = _cleaned(client, container, raw, new, most_bytes, spool, progressed)
+        image_id = _cleaned(client, container, raw, keys, new, most_bytes, spool, progressed)
     finally:
         client.images.remove(raw, force=True)
     size = int(client.images.get(image_id).attrs["Size"])
@@ -118,6 +123,19 @@ def remove(agent: Agent, reference: str) -> bool:
     return True
 
 
+def _resolved(client: docker.DockerClient, container_id: str, path: str) -> str:
+    """Return where a path of a container leads: a layer has its files there, and the links may be in another layer."""
+    api, found = client.api, "/"
+    for part in path.strip("/").split("/"):
+        found = posixpath.join(found, part)
+        url = f"{api.base_url}/v{api.api_version}/containers/{container_id}/archive"
+        answer = api.head(url, params={"path": found}, timeout=api.timeout)
+        # Of what is not there, and below it, there is nothing to say.
+        if answer.ok:
+            found = str(decode_json_header(answer.headers[_STAT])["linkTarget"]) or found
+    return found
+
+
 def _check_size(client: docker.DockerClient, container: Container, reference: str, most_bytes: int) -> None:
     (listed,) = client.api.containers(all=True, size=True, filters={"id": container.id})
     size = int(listed.get("SizeRootFs") or 0)
@@ -137,6 +155,7 @@ def _cleaned(
     client: docker.DockerClient,
     container: Container,
     raw: str,
+    keys: Collection[str],
     new: CommittedAs,
     most_bytes: int,
     spool: Path,
@@ -150,7 +169,7 @@ def _cleaned(
     with TemporaryFile(dir=spool) as layer, TemporaryFile(dir=spool) as cleaned, TemporaryFile(dir=spool) as archive:
         stream = _Stream(client.api.get_image(raw), int(attrs["Size"]), most_bytes, progressed)
         config = _read_image(stream, raw.partition(":")[2], newest, layer)
-        digest = clean_layer(layer, cleaned, mounts)
+        digest = clean_layer(layer, cleaned, mounts, keys)
         image_id = _write_image(archive, cleaned, _new_config(config, parent, digest, new), new.reference)
         archive.seek(0)
         client.images.load(archive)
@@ -179,7 +198,9 @@ def _read_image(stream: "_Stream", config_hex: str, newest: str, layer: IO[bytes
     return config
 
 
-def clean_layer(layer: IO[bytes], cleaned: IO[bytes], mount_targets: Collection[str]) -> str:
+def clean_layer(
+    layer: IO[bytes], cleaned: IO[bytes], mount_targets: Collection[str], key_directories: Collection[str]
+) -> str:
     """Writes the layer's archive anew, without what does not belong in an image; its digest."""
     layer.seek(0)
     with (
@@ -190,7 +211,7 @@ def clean_layer(layer: IO[bytes], cleaned: IO[bytes], mount_targets: Collection[
         selected = kept(
             [Entry(member.name, member.isdir(), member.linkname, member.issym()) for member in members],
             mount_targets,
-            HOME,
+            key_directories,
         )
         for member in members:
             if member.name in selected:

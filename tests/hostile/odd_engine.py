@@ -2,12 +2,14 @@
 
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -25,6 +27,7 @@ class OddEngine(ThreadingMixIn, UnixStreamServer):
     `answers` has, by method, another status and body, `bodies` another body by the end of a path. After the head of an
     answer to a path with one of the `silent` ends it says nothing more; `left` is set once that client has left.
     With an `oldest_version` it refuses requests by an older one, as Docker does.
+    `links` has the targets of symbolic links in its containers, `received` the bodies of requests by the path.
     `spoken` has, by the end of a path, what a program says that starts there, in one piece with the answer's head.
     """
 
@@ -39,6 +42,8 @@ class OddEngine(ThreadingMixIn, UnixStreamServer):
         self.requests: list[tuple[str, Message]] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.bodies: dict[str, bytes] = {}
+        self.links: dict[str, str] = {}
+        self.received: dict[str, bytes] = {}
         self.silent: set[str] = set()
         self.spoken: dict[str, bytes] = {}
         self.left = threading.Event()
@@ -82,13 +87,18 @@ class _Handler(BaseHTTPRequestHandler):
             server.requests.append((self.path, self.headers))
         self.close_connection = True
         # What is not read when the connection is closed takes the answer with it.
-        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        sent = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        server.received[self.path.partition("?")[0].partition("/")[2].partition("/")[2]] = sent
         if (said := next((found for end, found in server.spoken.items() if self.path.endswith(end)), None)) is not None:
             self.wfile.write(_UPGRADED + said)
             return
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
+        if self.command == "HEAD" and self.path.partition("?")[0].endswith("/archive"):
+            (asked,) = parse_qs(urlsplit(self.path).query)["path"]
+            said = json.dumps({"linkTarget": server.links.get(asked, "")}).encode()
+            self.send_header("X-Docker-Container-Path-Stat", b64encode(said).decode())
         for name, value in server.headers.items():
             self.send_header(name, value)
         self.end_headers()

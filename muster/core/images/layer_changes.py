@@ -47,14 +47,14 @@ class Entry:
         return posixpath.join(directory, name.removeprefix(_WHITEOUT)) if name.startswith(_WHITEOUT) else self.path
 
 
-def kept(entries: Iterable[Entry], mount_targets: Collection[str], home: str) -> set[str]:
+def kept(entries: Iterable[Entry], mount_targets: Collection[str], key_directories: Collection[str]) -> set[str]:
     """Return the names of the members that belong in an image.
 
-    These are left out: all at or below a mount's target, keys below the home directory, and Muster's own files. Links
-    to any of these are left out too, and directories that changed only because of them.
+    These are left out: all at or below a mount's target, the user's keys, and Muster's own files. Links to any of these
+    are left out too, and directories that changed only because of them.
     """
     entries = list(entries)
-    roots = {_absolute(path) for path in (*_OURS, *mount_targets, posixpath.join(home, ".ssh"))}
+    roots = {_absolute(path) for path in (*_OURS, *mount_targets, *key_directories)}
     left_out = {entry.name for entry in entries if _is_below(entry.changes, roots) or _leads_into(entry, roots)}
     ours = set[str]()
     for entry in entries:

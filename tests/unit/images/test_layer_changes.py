@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.images.layer_changes import Entry, kept
 from tests.properties import dear
 
-HOME = "/home/ada"
+KEYS = ("/home/ada/.ssh", "/work/.ssh")
 MOUNTS = ("/home/ada/data", "/mnt/deep/data")
 OURS = (
     "run/muster",
@@ -46,7 +46,7 @@ def below(root):
     theirs=st.sets(st.sampled_from(THEIRS).flatmap(below), max_size=6),
 )
 def test_files_of_the_users_stay_with_their_directories_and_no_other(ours, theirs):
-    names = kept(tree([*ours, *theirs]), MOUNTS, HOME)
+    names = kept(tree([*ours, *theirs]), MOUNTS, KEYS)
     assert {name for name in names if not name.endswith("/")} == theirs
     assert {name.rstrip("/") for name in names if name.endswith("/")} == {p for path in theirs for p in parents(path)}
 
@@ -60,11 +60,12 @@ def test_files_of_the_users_stay_with_their_directories_and_no_other(ours, their
         Entry("etc/.wh.passwd"),
         Entry("./run/muster/"),
         Entry("home/ada/.ssh/id_rsa"),
+        Entry("work/.ssh/id_rsa"),
         Entry("usr/sbin/docker-init"),
     ],
 )
 def test_paths_to_keys_and_those_of_muster_are_left_out(entry):
-    assert kept([entry], MOUNTS, HOME) == set()
+    assert kept([entry], MOUNTS, KEYS) == set()
 
 
 @pytest.mark.parametrize(
@@ -77,4 +78,4 @@ def test_paths_to_keys_and_those_of_muster_are_left_out(entry):
     ],
 )
 def test_the_users_changes_stay(entry):
-    assert kept([entry], MOUNTS, HOME) == {entry.name}
+    assert kept([entry], MOUNTS, KEYS) == {entry.name}
