@@ -12,7 +12,7 @@ from muster.core.model.token import Scope, Token
 from muster.service.identity.permissions import is_administrator
 from muster.service.identity.tokens import NoTokenError
 from muster.settings import Settings
-from muster.unix_accounts import is_in_group, name_of, overflow_uid
+from muster.unix_accounts import holder_of, is_in_group, name_of, overflow_uid
 
 _RANDOM_BYTES = 32
 _PREFIX = "connection_"
@@ -32,6 +32,8 @@ class UnixCallers:
         self._settings = settings
         self._lock = threading.Lock()
         self._uids: dict[str, int] = {}
+        # By the secret, whose connection it counts as: a user of user namespaces has tens of thousands of uids.
+        self._holders: dict[str, int | str] = {}
         self._servers_uid: int | None = None
 
     def refuse_server(self, uid: int) -> None:
@@ -41,17 +43,19 @@ class UnixCallers:
     def admit(self, uid: int) -> str:
         """Return the secret of a new connection of this user. Raises TooManyConnectionsError."""
         secret = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+        holder = holder_of(uid) or uid
         with self._lock:
-            others = list(self._uids.values())
-            if len(others) >= self.MOST or others.count(uid) >= self.MOST_OF_ONE:
+            others = list(self._holders.values())
+            if len(others) >= self.MOST or others.count(holder) >= self.MOST_OF_ONE:
                 raise TooManyConnectionsError
-            self._uids[secret] = uid
+            self._uids[secret], self._holders[secret] = uid, holder
         return secret
 
     def forget(self, secret: str) -> None:
         """Let a secret hold no more: its connection is closed."""
         with self._lock:
             self._uids.pop(secret, None)
+            self._holders.pop(secret, None)
 
     def of_secret(self, secret: str) -> Token:
         """Return the user of an open connection as a token. Raises NoTokenError."""

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from muster import unix_accounts
 from muster.cli import context
 from muster.core.model.token import Scope
 from muster.core.values.errors import BadInputError
@@ -314,6 +315,23 @@ def test_another_user_is_not_shut_out_by_that(service, monkeypatch):
         callers.admit(uid_of(BOB))
     callers.forget(first[0])
     callers.admit(uid_of(BOB))
+
+
+def test_a_users_uids_for_user_namespaces_count_as_one(service, monkeypatch, tmp_path):
+    """`unshare --map-users` connects by as many uids as /etc/subuid grants, each of which had a share of its own."""
+    granted = tmp_path / "subuid"
+    granted.write_text("nonsense\nbob:x:9\nada:100000:65536\n1000:165536:65536\n", encoding="utf-8")
+    monkeypatch.setattr(unix_accounts, "_SUBORDINATE", granted)
+    callers = service.service.unix_callers
+    monkeypatch.setattr(UnixCallers, "MOST_OF_ONE", 2)
+    first = [callers.admit(uid) for uid in (100_000, 165_535)]
+    for uid in (100_001, 165_535):
+        with pytest.raises(TooManyConnectionsError):
+            callers.admit(uid)
+    for uid in (165_536, 99_999, uid_of(ADA)):
+        callers.admit(uid)
+    callers.forget(first[0])
+    callers.admit(100_001)
 
 
 class _FullEpoll:
