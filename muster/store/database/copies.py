@@ -5,9 +5,10 @@ import re
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import sqlalchemy as sa
@@ -24,6 +25,9 @@ _OWNED = (
 _VERSION = "alembic_version"
 
 
+# What libpq calls secret, but for the password.
+_HIDDEN = ("sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
+_SERVICE = "muster"
 _ERROR = re.compile(r"\b(ERROR|FATAL|error):")
 
 
@@ -205,7 +209,7 @@ def _carry_out(statements: Sequence[str], path: Path) -> None:
 
 
 class _PostgresqlCopies(_Copies):
-    """A way to copy by PostgreSQL's programs. They get passwords by the environment, which other users cannot read."""
+    """A way to copy by PostgreSQL's programs. No user sees in their arguments what is secret of the connection."""
 
     @property
     def is_live(self) -> bool:
@@ -259,10 +263,28 @@ class _PostgresqlCopies(_Copies):
         for name in ("context", "options"):
             parameters.pop(name, None)
         environment = {**os.environ, **({} if password is None else {"PGPASSWORD": str(password)})}
-        command = [program, "--no-password", f"--dbname={make_conninfo(**parameters)}", *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        with ExitStack() as stack:
+            if hidden := {name: parameters.pop(name) for name in _HIDDEN if name in parameters}:
+                if "service" in parameters:
+                    name = next(iter(hidden))
+                    raise CopyError(
+                        f"database: {name} and service are both given; write {name} into the service's file"
+                    )
+                # For these there is no variable.
+                directory = stack.enter_context(TemporaryDirectory(prefix="muster-database-"))
+                environment["PGSERVICEFILE"] = str(_service_file(Path(directory), hidden))
+                parameters["service"] = _SERVICE
+            command = [program, "--no-password", f"--dbname={make_conninfo(**parameters)}", *arguments]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CopyError(f"{program} failed: {_cause(done.stderr, program) or f'exit code {done.returncode}'}")
+
+
+def _service_file(directory: Path, parameters: Mapping[str, str]) -> Path:
+    """Write parameters of a connection to a file of libpq, in a directory that only this user reads."""
+    path = directory / "services"
+    path.write_text("\n".join([f"[{_SERVICE}]", *map("=".join, parameters.items()), ""]), encoding="utf-8")
+    return path
 
 
 def _cause(said: str, program: str) -> str:

@@ -403,6 +403,32 @@ def test_a_password_goes_to_postgresql_by_the_environment_only(server, migrated_
     assert password == "hidden"
 
 
+def test_a_keys_password_goes_to_postgresql_by_a_file_of_ours_only(server, migrated_database, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    program = tmp_path / "pg_dump"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >{log}\ncat "$PGSERVICEFILE" >>{log}\nls -ld "${{PGSERVICEFILE%/*}}" >>{log}\nexit 1\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    url = server.url(migrated_database)
+    url += ("&" if "?" in url else "?") + "sslpassword=hidden%3D1"
+    with pytest.raises(MusterError, match="pg_dump failed: exit code 1"):
+        back_up(settings_of(url, tmp_path / "here"), tmp_path / "b")
+    arguments, section, secret, directory = log.read_text().splitlines()
+    assert "hidden" not in arguments
+    assert "service=muster" in arguments
+    assert (section, secret, directory.split()[0]) == ("[muster]", "sslpassword=hidden=1", "drwx------")
+    assert not Path(directory.split()[-1]).exists()
+
+
+def test_a_key_with_a_password_is_no_obstacle_to_a_copy(postgresql_url, tmp_path, open_store):
+    open_store(postgresql_url).add([make_session(1)])
+    parameter = ("&" if "?" in postgresql_url else "?") + "sslpassword=hidden"
+    copies.copies_of(postgresql_url + parameter).save(tmp_path / "dump.sql")
+    assert "COPY public.sessions" in (tmp_path / "dump.sql").read_text(encoding="utf-8")
+
+
 def test_a_restore_that_fails_half_way_leaves_postgresql_as_it_was(postgresql_url, tmp_path, open_store):
     open_store(postgresql_url).add([make_session(1)])
     before = content(postgresql_url)
