@@ -19,13 +19,17 @@ _OPTIONAL = 6
 
 
 class Mount(NamedTuple):
-    """A mount; `device` is the number of its file system, of which it has the `kind`, the `source` and the options."""
+    """A mount; `device` is the number of its file system, of which it has the `kind`, the `source` and the options.
+
+    `flags` are its own options, by which two mounts of one file system may differ.
+    """
 
     device: str
     point: str
     kind: str
     source: str
     options: tuple[str, ...]
+    flags: tuple[str, ...]
 
 
 def listing(path: Path) -> str:
@@ -45,7 +49,14 @@ def mounts(mountinfo: str) -> list[Mount]:
 
 def _mount(found: list[str]) -> Mount:
     kind, source, options = found[found.index("-", _OPTIONAL) + 1 :][:3]
-    return Mount(found[2], _unescaped(found[4]), kind, source, tuple(map(_unescaped, options.split(","))))
+    return Mount(
+        found[2],
+        _unescaped(found[4]),
+        kind,
+        source,
+        tuple(map(_unescaped, options.split(","))),
+        tuple(found[5].split(",")),
+    )
 
 
 def _unescaped(path: str) -> str:

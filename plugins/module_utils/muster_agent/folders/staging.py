@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..engine.mount_check import Identity
-from ..host_mounts import remove_mount_points
+from ..host_mounts import make_read_only, remove_mount_points
 from ..launch.tmpfs import ensure_own_tmpfs
 from ..names import MOUNT_ROOT
 from .mounted import FolderError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ..names import ClusterPaths
 
@@ -33,10 +33,12 @@ class StagedFolder(NamedTuple):
     identity: Identity
 
 
-def stage(directory: Path, folders_root: str, places: dict[str, str], bind: Bind) -> dict[str, StagedFolder]:
+def stage(
+    directory: Path, folders_root: str, places: dict[str, str], read_only: Collection[str], bind: Bind
+) -> dict[str, StagedFolder]:
     """Bind a kernel's folders below its own directory; `places` has the real path of each under the folders' root.
 
-    Raises FolderError.
+    Those in `read_only` cannot be written to there, with all that is mounted below them. Raises FolderError.
     """
     if not places:
         return {}
@@ -44,12 +46,15 @@ def stage(directory: Path, folders_root: str, places: dict[str, str], bind: Bind
         remove_mount_points(directory)  # of a launch that was given up
         ensure_own_tmpfs(MOUNT_ROOT, _ROOT_ONLY)
         directory.mkdir(mode=_ROOT_ONLY, parents=True)
-        return {
+        staged = {
             folder: _staged(directory / str(number), folders_root, place, folder, bind)
             for number, (folder, place) in enumerate(places.items())
         }
+        for folder in read_only:
+            make_read_only(Path(staged[folder].path))
     except OSError as error:
         raise FolderError(f"folders cannot be mounted below {MOUNT_ROOT}: {error.strerror or error}") from error
+    return staged
 
 
 def remove(paths: ClusterPaths, session_id: str, kernel_name: str = "") -> None:

@@ -218,7 +218,7 @@ class GangLaunch:
     def _staged_folders(self, kernel: Kernel, folders: dict[str, str]) -> dict[str, StagedFolder]:
         try:
             directory = self._paths.kernel_mounts(self.session.id, kernel.name)
-            return stage(directory, self._manifest.folders_root, folders, self._ids.bind)
+            return stage(directory, self._manifest.folders_root, folders, _read_only(kernel), self._ids.bind)
         except FolderError as error:
             raise LaunchError(f"{kernel.name}: {error}", permanent=False) from error
 
@@ -308,6 +308,13 @@ def _resolved_folders(manifest: Manifest, kernel: Kernel) -> dict[str, str]:
         }
     except FolderError as error:
         raise LaunchError(f"{kernel.name}: {error}", permanent=True) from error
+
+
+def _read_only(kernel: Kernel) -> set[str]:
+    """Return the folders that the kernel mounts read-only wherever it mounts them."""
+    mounts = kernel.spec["mounts"]
+    written = {mount["folder"] for mount in mounts if not mount.get("read_only")}
+    return {mount["folder"] for mount in mounts} - written
 
 
 def _make_folders(manifest: Manifest, session: Session) -> None:
