@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from muster.contract.values import (
     Amount,
+    ContainerId,
     ContractError,
     ContractModel,
     ExitCode,
@@ -31,8 +32,8 @@ from muster.contract.values import (
 # Numbers of at most five digits, since a list is expanded to count its CPUs.
 CpuList = Annotated[str, Field(max_length=4_096, pattern=r"^(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?$")]
 Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f:.]{2,45}$")]
-# The engine's own states: a newer engine may have more of them.
-ContainerState = Annotated[str, Field(pattern=r"^[a-z]{1,32}$")]
+# The engine's own states: a newer engine may have more of them, as long as the database takes.
+ContainerState = Annotated[str, Field(pattern=r"^[a-z]{1,16}$")]
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]$")]
 
 
@@ -195,7 +196,7 @@ class KernelReport(ContractModel):
     session_id: Line
     name: Line
     generation: Amount
-    container_id: Line
+    container_id: ContainerId
     state: ContainerState
     released: bool
     public_key: PublicKey | None = None

@@ -38,8 +38,16 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(_REPLACEMENT, text)
 
 
+def _signed(code: int) -> int:
+    """Return the code as the 32 bits that it is, with a sign: some runtimes give it without one."""
+    return code - (1 << 32) if code >= 1 << 31 else code
+
+
 # One line that an engine or the host's administrator chose.
-Line = Annotated[str, Field(max_length=1024, pattern=rf"^[^\x00-\x1f\x7f-\x9f{_TURNS}]*$")]
+_LINE = rf"^[^\x00-\x1f\x7f-\x9f{_TURNS}]*$"
+Line = Annotated[str, Field(max_length=1024, pattern=_LINE)]
+# As long as an engine's ids are, and as the database takes.
+ContainerId = Annotated[str, Field(max_length=64, pattern=_LINE)]
 # Text that a tenant may influence: odd characters in it must not make the report invalid.
 Text = Annotated[str, Field(max_length=65_536), AfterValidator(printable)]
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$")]
@@ -51,7 +59,7 @@ Amount = Annotated[int, Field(ge=0, le=1 << 60)]
 Real = Annotated[float, Field(ge=0, le=1e15)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Milli = Annotated[int, Field(ge=0, le=1000)]
-ExitCode = Annotated[int, Field(ge=-(1 << 31), lt=1 << 32)]
+ExitCode = Annotated[int, Field(ge=-(1 << 31), lt=1 << 32), AfterValidator(_signed)]
 # Databases and Ansible hand over lists.
 Few = Annotated[tuple[Item, ...], Field(strict=False, max_length=1_024), FailFast()]
 Many = Annotated[tuple[Item, ...], Field(strict=False, max_length=65_536), FailFast()]

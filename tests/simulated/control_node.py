@@ -66,8 +66,9 @@ class CrashingStore(Store):
 class ControlNode:
     """A store, simulated agents and a clock, put together as `muster.service.control_node` does it."""
 
-    def __init__(self, directory: Path, *agents: SimulatedAgent) -> None:
+    def __init__(self, directory: Path, *agents: SimulatedAgent, url: str | None = None) -> None:
         self.directory = directory
+        self.url = url or f"sqlite:///{directory / 'muster.db'}"
         self.gateway = SimulatedGateway(*agents)
         self.now = NOW
         self.numbers = count(1)
@@ -80,7 +81,7 @@ class ControlNode:
         self._under_way = 0
 
     def open(self) -> None:
-        self.store = CrashingStore(f"sqlite:///{self.directory / 'muster.db'}")
+        self.store = CrashingStore(self.url)
         self.shell = WorkerDependencies(
             store=self.store,
             gateway=self.gateway,
