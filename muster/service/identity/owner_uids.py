@@ -6,7 +6,7 @@ from dataclasses import replace
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.values.errors import BadInputError
 from muster.store.store import Store
-from muster.unix_accounts import ids_of
+from muster.unix_accounts import ids_of, name_of
 
 # Below are the accounts of programs, whose files are nobody's sessions'.
 _FIRST_UID_OF_PEOPLE = 1000
@@ -42,6 +42,9 @@ def _ids_of(owner: str, policy: LaunchPolicy) -> tuple[int, int] | None:
     if ids is None:
         return None
     uid, gid = ids
+    if name_of(uid) != owner:
+        # Another name of the same account, which is one owner: two have no uid in common.
+        return None
     is_taken = uid in (policy.owner_uid_range or ()) or uid in policy.owner_uids.values()
     return None if uid < _FIRST_UID_OF_PEOPLE or gid == 0 or is_taken else ids
 

@@ -82,6 +82,11 @@ def accounts(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
     """Return the name service's users with their uids and gids, which a test may change."""
     known = {"ada": (1234, 100), "root": (0, 0), "postgres": (112, 112), "taken": (RANGE[0], 100), "wheel": (1235, 0)}
     monkeypatch.setattr(owner_uids, "ids_of", known.get)
+
+    def name_of(uid: int) -> str | None:
+        return next((name for name, (theirs, _) in known.items() if theirs == uid), None)
+
+    monkeypatch.setattr(owner_uids, "name_of", name_of)
     return known
 
 
@@ -120,3 +125,13 @@ def test_a_uid_that_is_another_unix_users_now_is_theirs(node: ControlNode, accou
     accounts["bob"] = accounts.pop("ada")
     assert unix_uids(node, "bob") == {"bob": (1234, 100)}
     assert unix_uids(node, "ada")["ada"][0] in RANGE
+
+
+def test_of_two_names_for_one_uid_the_first_alone_has_it(node: ControlNode, accounts: Any) -> None:
+    """As where the name service takes capital letters for small ones, and a token is for Ada."""
+    accounts["Ada"] = accounts["ada"]
+    for _ in range(2):
+        found = unix_uids(node, "Ada", "ada")
+        assert found["ada"] == (1234, 100)
+        assert found["Ada"][0] in RANGE
+    check_uid(UNIX, node.store, "Ada")
