@@ -5,7 +5,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -197,6 +197,10 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     path = engine.url.database
     if path and path != ":memory:":
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # SQLite itself would let everybody read a new one, and gives its log the same mode. It says what is wrong if
+        # this cannot be.
+        with suppress(OSError):
+            Path(path).touch(mode=0o600, exist_ok=False)
 
     @sa.event.listens_for(engine, "connect")
     def _connected(connection: sqlite3.Connection, _record: object) -> None:

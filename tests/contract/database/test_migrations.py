@@ -1,6 +1,7 @@
 """The tables: equal to the code's, created by the first process, and migrated from older versions without loss."""
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -135,3 +136,14 @@ def test_a_database_of_the_first_muster_is_taken_over_with_all_that_is_in_it(at_
     assert [line.reason for line in store.story(runs.id)] == ["submitted"]
     assert store.queue.next_generation(0) == 2**41 + 1
     store.add([make_session(5)])
+
+
+def test_nobody_but_its_owner_can_read_a_new_file_whatever_the_umask(tmp_path, open_store):
+    """The directory may be one that others read, where `database` names it."""
+    before = os.umask(0o022)
+    try:
+        open_store(f"sqlite:///{tmp_path / 'muster.db'}").tokens.all()
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {"muster.db": 0o600, "muster.db-wal": 0o600, "muster.db-shm": 0o600}
