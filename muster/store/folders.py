@@ -65,9 +65,9 @@ class Folders:
             )
 
     def share(self, folder: Folder, share: FolderShare) -> None:
-        """Save a share, in place of the grantee's earlier one. Raises NotFoundError."""
+        """Save a share, in place of the grantee's earlier one. Raises NotFoundError where the folder is gone."""
         with writing(self._engine) as connection:
-            _found(connection, folder.owner, folder.name)
+            _kept(connection, folder)
             row = {"folder_id": folder.id, "grantee": share.grantee, "read_only": share.read_only}
             upsert(connection, folder_shares, [row])
 
@@ -92,18 +92,19 @@ class Folders:
     def remove(self, folder: Folder, now: float, agent_ids: Iterable[str]) -> Folder:
         """Keep sessions from mounting it from now on; its data are to be removed from these agents.
 
-        Raises NotFoundError, and NotPossibleInStateError, naming the sessions, while one mounts it.
+        Raises NotFoundError where it is gone, and NotPossibleInStateError, naming the sessions, while one mounts it.
         """
         with writing(self._engine) as connection:
             # The first that a new session's transaction raises too: no session comes in between.
             increment_counter(connection, SESSION_REVISION)
-            found = _found(connection, folder.owner, folder.name)
-            if found.removed_at is None:
-                if obstacle := in_use(found, _mounters(connection).get(found.id, ())):
-                    raise NotPossibleInStateError(obstacle)
-                changed = sa.update(folders).where(folders.c.id == folder.id)
-                connection.execute(changed.values(removed_at=now, left_on=sorted(agent_ids)))
-            return _found(connection, folder.owner, folder.name)
+            found = _kept(connection, folder)
+            if found.removed_at is not None:
+                return found
+            if obstacle := in_use(found, _mounters(connection).get(found.id, ())):
+                raise NotPossibleInStateError(obstacle)
+            removal = {"removed_at": now, "left_on": sorted(agent_ids)}
+            connection.execute(sa.update(folders).where(folders.c.id == folder.id).values(removal))
+            return _kept(connection, folder)
 
     def removed_from(self, folder: Folder, agent_ids: Collection[str]) -> Folder | None:
         """Record that its data are gone from these agents. Return None once they are gone from all."""
@@ -146,6 +147,19 @@ def _found(connection: sa.Connection, owner: str, name: str) -> Folder:
     found = _selected(connection, sa.and_(folders.c.owner == owner, folders.c.name == name))
     if not found:
         raise no_such_folder(owner, name)
+    return found[0]
+
+
+def _kept(connection: sa.Connection, folder: Folder) -> Folder:
+    """Return the folder as it is now, which nobody forgets before this transaction is over.
+
+    Raises NotFoundError where it is gone, be there another of its name.
+    """
+    this = folders.c.id == folder.id
+    connection.execute(sa.select(folders.c.id).where(this).with_for_update(read=True, key_share=True))
+    found = _selected(connection, this)
+    if not found:
+        raise no_such_folder(folder.owner, folder.name)
     return found[0]
 
 

@@ -112,6 +112,26 @@ def test_a_folder_is_gone_once_its_data_are_gone_from_all_agents_whoever_says_so
     assert store.folders.all() == ()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda store: store.folders.share(DATA, FolderShare("eve", read_only=True)),
+        lambda store: store.folders.remove(DATA, NOW, ["a1"]),
+    ],
+    ids=["share", "remove"],
+)
+def test_what_is_done_to_a_folder_that_is_gone_is_not_done_to_another_of_its_name(store, change):
+    """Another command has removed it, and made it anew, since this one looked it up."""
+    store.folders.add(DATA)
+    store.folders.removed_from(store.folders.remove(DATA, NOW, ["a1"]), ["a1"])
+    for anew in ((), (replace(DATA, id=f"{DATA.id[:-1]}9"),)):
+        for folder in anew:
+            store.folders.add(folder)
+        with pytest.raises(NotFoundError, match="ada has no folder 'data'"):
+            change(store)
+        assert store.folders.all() == anew
+
+
 def test_a_quota_changes_alone(store):
     store.folders.add(DATA)
     store.folders.set_quota(DATA, None)
