@@ -14,8 +14,9 @@ _SAID = (agents.c.id, agents.c.drain_reason, agents.c.gpu_accepted)
 
 
 def keep_what_was_said(connection: sa.Connection, agent_id: str) -> None:
-    """Keep what people said of an agent that leaves."""
-    row = connection.execute(sa.select(*_SAID).where(agents.c.id == agent_id)).mappings().first()
+    """Keep what people said of an agent that leaves. Nobody can say more of it before this transaction is over."""
+    said = sa.select(*_SAID).where(agents.c.id == agent_id).with_for_update()
+    row = connection.execute(said).mappings().first()
     if row is not None and (row["drain_reason"] is not None or row["gpu_accepted"]):
         upsert(connection, left_agents, [{**row}])
 

@@ -5,12 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
 from muster.contract.report import report_from_agent
 from muster.core.agents.agent import AgentState, reported_again
 from muster.core.agents.gpu_health import SymptomMark
 from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.values.errors import NotFoundError
+from muster.store.database import tables
+from muster.store.database.connection import new_engine
 from tests.simulated.hosts import host_of
 from tests.strategies.agents import make_agent, observed
 from tests.strategies.values import NOW
@@ -81,6 +84,23 @@ def test_what_people_said_of_an_agent_is_so_again_when_it_is_back_in_the_invento
     assert store.resume_agent("a1")
     store.save_agents(agents)
     assert drain_of(store) is None, "what was said before it left is said once"
+
+
+def test_a_drain_at_the_moment_at_which_an_agent_is_forgotten_is_kept(server, postgresql_url, open_store):
+    store = open_store(postgresql_url)
+    store.save_agents([make_agent("a1")])
+    drain = new_engine(postgresql_url)
+    with ThreadPoolExecutor(1) as pool:
+        with drain.begin() as connection:
+            connection.execute(sa.update(tables.agents).values(drain_reason="new disks"))
+            forgetting = pool.submit(store.forget_agent, "a1")
+            while not server.run("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+                assert not forgetting.done()
+        forgetting.result()
+    drain.dispose()
+    assert store.agents() == ()
+    store.save_agents([make_agent("a1")])
+    assert drain_of(store) == "new disks"
 
 
 def test_draining_says_whether_it_changed_anything(store):
