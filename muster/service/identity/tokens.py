@@ -9,7 +9,13 @@ from contextlib import suppress
 
 from muster.core.model.token import Scope, Token
 from muster.core.spec.session_spec import NAME_PATTERN
-from muster.core.values.errors import BadInputError, MusterError, NameTakenError, NotFoundError
+from muster.core.values.errors import (
+    BadInputError,
+    MusterError,
+    NameTakenError,
+    NotFoundError,
+    StoreUnavailableError,
+)
 from muster.core.values.units import parse_duration, timestamp
 from muster.store.store import Store
 
@@ -92,7 +98,7 @@ class Tokens:
             raise NoTokenError("the token is not known here; ask an administrator for one")
         if token.is_expired(now):
             raise NoTokenError(f"token {token.name} expired at {timestamp(token.expires_at)}; ask for another")
-        self._store.tokens.note_use(token, now)
+        self._note_use(token, now)
         return token
 
     def is_valid(self, token: Token) -> bool:
@@ -129,12 +135,17 @@ class Tokens:
         token = self._store.sign_ins.token_of(_hash(secret), now)
         if token is None or token.is_expired(now):
             raise NoTokenError("you are not signed in any more; sign in again")
-        self._store.tokens.note_use(token, now)
+        self._note_use(token, now)
         return token
 
     def sign_out(self, secret: str) -> None:
         """End a browser's sign-in."""
         self._store.sign_ins.remove(_hash(secret))
+
+    def _note_use(self, token: Token, now: float) -> None:
+        # Each request comes here, also one that only reads: that is answered where nothing can be written.
+        with suppress(StoreUnavailableError):
+            self._store.tokens.note_use(token, now)
 
 
 def _lifetime_s(text: str) -> int:

@@ -180,6 +180,19 @@ def test_a_full_disk_is_reported_as_such_and_changes_nothing(caller, service):
     assert ada.put(f"{SECRETS}/key", json={"value": "s3cret"}).status_code == 200
 
 
+def test_what_only_reads_is_answered_while_the_database_cannot_be_written(caller, service):
+    """As on a full disk, or a replica: when the token was last used is then not noted."""
+    ada = caller("ada")
+    with no_room_for_files():
+        assert [ada.get(SECRETS).status_code for _ in range(2)] == [200, 200]
+        assert ada.put("/api/v1/presets/mine", json={}).status_code == 503
+    (token,) = service.store.tokens.all()
+    assert token.last_used_at is None
+    assert ada.get(SECRETS).status_code == 200
+    (token,) = service.store.tokens.all()
+    assert token.last_used_at is not None
+
+
 def test_a_secret_is_its_owners_alone_and_never_shown(caller, service):
     ada, root = caller("ada"), caller("root", Scope.ADMIN)
     answers = [ada.put(f"{SECRETS}/token", json={"value": "hush-hush"})]
