@@ -1,5 +1,6 @@
 """The control node's requests to agents: observe and converge. Each agent's answer is passed on as it comes."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -135,7 +136,19 @@ def read_visit(
         outcomes = {} if manifest is None else outcomes_from_agent(result, manifest)
     except ContractError as error:
         return _refusal(agent_id, error)
-    return AgentAnswer(agent_id, report=report, inventory=result.get(INVENTORY, {}), outcomes=outcomes)
+    return AgentAnswer(agent_id, report=report, inventory=_as_json(result.get(INVENTORY, {})), outcomes=outcomes)
+
+
+def _as_json(value: Any) -> Any:  # noqa: ANN401 - whatever the inventory says
+    """Return the value with texts for the numbers of YAML that JSON, and so a database, does not have."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {name: _as_json(part) for name, part in value.items()}
+        case list():
+            return [_as_json(part) for part in value]
+    return value
 
 
 def _failed_visit(agent_id: str, result: Mapping[str, Any], failure: str, manifest: Manifest | None) -> AgentAnswer:

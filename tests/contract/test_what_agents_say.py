@@ -1,5 +1,6 @@
-"""Whatever an agent may say by the contract, each database takes it: nobody else's work stops."""
+"""Whatever an agent may say by the contract, and the inventory of it, each database takes: nobody's work stops."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -61,3 +62,14 @@ def test_an_exit_code_without_a_sign_is_that_of_the_same_bits(node):
     node.run()
     ended = node.session(session)
     assert (ended.result, ended.exit_code) == (Result.FAILURE, -1)
+
+
+def test_a_number_of_the_inventory_that_is_none_is_a_text(node):
+    """YAML has .inf and .nan; JSON has no such numbers, and PostgreSQL refuses them."""
+    node.gateway.agents["a1"].inventory = {"labels": {"limit": math.inf, "sizes": [1.5, math.nan]}, "rack": "r1"}
+    session = node.submit(agents=["a2"])
+    node.run()
+    assert node.state(session) is S.RUNNING
+    (odd, _) = node.store.agents()
+    assert odd.inventory["labels"] == {"limit": "inf", "sizes": [1.5, "nan"]}
+    assert odd.inventory["rack"] == "r1"
