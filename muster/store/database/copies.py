@@ -259,9 +259,10 @@ class _PostgresqlCopies(_Copies):
         _, given = self._engine.dialect.create_connect_args(self._engine.url)
         parameters: dict[str, Any] = dict(given)
         password = parameters.pop("password", None)
-        # Of the driver alone; and timeouts, which would cut off a long copy.
-        for name in ("context", "options"):
-            parameters.pop(name, None)
+        # Of the driver alone.
+        parameters.pop("context", None)
+        # Without our timeouts, which would cut off a long copy.
+        parameters["options"] = postgresql.given_options(parameters["options"])
         environment = {**os.environ, **({} if password is None else {"PGPASSWORD": str(password)})}
         with ExitStack() as stack:
             if hidden := {name: parameters.pop(name) for name in _HIDDEN if name in parameters}:

@@ -21,9 +21,11 @@ _DEFAULTS = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
-    "options": "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
-    " -c tcp_user_timeout=20000 -c lock_timeout=30000 -c idle_in_transaction_session_timeout=60000",
 }
+_OPTIONS = (
+    "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+    " -c tcp_user_timeout=20000 -c lock_timeout=30000 -c idle_in_transaction_session_timeout=60000"
+)
 _CROWDED = "too many clients"
 _REMEDIES = (
     ("password authentication failed", "mend user and password in `database`"),
@@ -44,10 +46,19 @@ def application_name() -> str:
 
 
 def with_defaults(url: sa.URL) -> sa.URL:
-    """Return the URL with our driver, and with parameters of libpq that it does not set itself."""
-    defaults = {"application_name": application_name(), **_DEFAULTS}
-    missing = {name: value for name, value in defaults.items() if name not in url.query}
-    return url.set(drivername=DRIVER).update_query_dict(missing)
+    """Return the URL with our driver, our name, and with parameters of libpq that it does not set itself.
+
+    The server's options that it sets come behind ours, one by one in their place.
+    """
+    missing = {name: value for name, value in _DEFAULTS.items() if name not in url.query}
+    options = " ".join([_OPTIONS, *url.normalized_query.get("options", ())])
+    ours = {"application_name": application_name(), "options": options}
+    return url.set(drivername=DRIVER).update_query_dict({**missing, **ours})
+
+
+def given_options(options: str) -> str:
+    """Return those of `with_defaults` that the URL itself set."""
+    return options.removeprefix(_OPTIONS).strip()
 
 
 def connect(engine: sa.Engine) -> "psycopg.Connection[tuple[Any, ...]]":

@@ -118,9 +118,10 @@ def test_nothing_is_restored_while_a_server_runs(here, tmp_path):
     assert restore(here, tmp_path / "b.tar.gz", force=True).sessions == 3
 
 
-def test_a_server_on_another_machine_is_found_by_its_connections(postgresql_url, tmp_path):
+@pytest.mark.parametrize("parameters", ["", "?application_name=mine"])
+def test_a_server_on_another_machine_is_found_by_its_connections(postgresql_url, tmp_path, parameters):
     here = settings_of(postgresql_url, tmp_path / "here")
-    there = settings_of(postgresql_url, tmp_path / "there")
+    there = settings_of(f"{postgresql_url}{parameters}", tmp_path / "there")
     store = Store(postgresql_url)
     store.add([make_session(1)])
     store.close()
@@ -427,6 +428,20 @@ def test_a_key_with_a_password_is_no_obstacle_to_a_copy(postgresql_url, tmp_path
     parameter = ("&" if "?" in postgresql_url else "?") + "sslpassword=hidden"
     copies.copies_of(postgresql_url + parameter).save(tmp_path / "dump.sql")
     assert "COPY public.sessions" in (tmp_path / "dump.sql").read_text(encoding="utf-8")
+
+
+def test_tables_in_another_schema_are_backed_up_and_restored(server, tmp_path, open_store):
+    def url_of_new() -> str:
+        name = server.new_database()
+        server.run_in(name, "CREATE SCHEMA apart")
+        return f"{server.url(name)}?options=-c%20search_path%3Dapart"
+
+    one, other = url_of_new(), url_of_new()
+    open_store(one).add([make_session(1)])
+    back_up(settings_of(one, tmp_path / "here"), tmp_path / "b")
+    there = settings_of(other, tmp_path / "there")
+    for force in (False, True):
+        assert restore(there, tmp_path / "b", force=force).sessions == 1
 
 
 def test_a_restore_that_fails_half_way_leaves_postgresql_as_it_was(postgresql_url, tmp_path, open_store):

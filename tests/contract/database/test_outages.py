@@ -81,6 +81,14 @@ def test_a_url_may_name_our_driver(postgresql_url, open_store):
     assert len(open_store(postgresql_url).search()) == 1
 
 
+def test_options_of_the_url_come_behind_those_by_which_a_lost_connection_is_noticed(postgresql_url, open_store):
+    url = f"{postgresql_url}?options=-c%20search_path%3Dpublic%20-c%20lock_timeout%3D7s"
+    names = ("search_path", "lock_timeout", "tcp_keepalives_idle", "idle_in_transaction_session_timeout")
+    with open_store(url)._engine.connect() as connection:
+        values = [connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names]
+    assert values == ["public", "7s", "10", "1min"]
+
+
 def test_a_full_disk_fails_in_one_line_that_says_where_and_leaves_what_was_there(empty_database, tmp_path):
     shutil.copy(empty_database, tmp_path / "muster.db")
     store = Store(f"sqlite:///{tmp_path / 'muster.db'}")
