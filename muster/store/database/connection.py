@@ -110,7 +110,7 @@ def cannot_be_opened(engine: sa.Engine, error: Exception) -> SettingsError:
 
 def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailableError:
     cause = one_line(getattr(error, "orig", None) or error)
-    remedy = _passing_remedy(engine, cause) or "see to it, then try again"
+    remedy = _passing_remedy(engine, cause) or postgresql.remedy(cause, "see to it, then try again")
     return StoreUnavailableError(f"database {shown(engine.url)} failed: {cause}; {remedy}")
 
 
@@ -155,7 +155,7 @@ def _transaction(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) ->
         cause = one_line(error.orig or error)
         raise BadInputError(f"the database does not take a value: {cause}; write another") from error
     except (sa.exc.DatabaseError, sa.exc.TimeoutError) as error:
-        if isinstance(error, _FAULTS_OF_OURS):
+        if isinstance(error, _FAULTS_OF_OURS) and postgresql.DENIED not in str(error.orig):
             raise
         raise unavailable(engine, error) from error
 

@@ -27,12 +27,14 @@ _OPTIONS = (
     " -c tcp_user_timeout=20000 -c lock_timeout=30000 -c idle_in_transaction_session_timeout=60000"
 )
 _CROWDED = "too many clients"
+DENIED = "permission denied for "
 _REMEDIES = (
     ("password authentication failed", "mend user and password in `database`"),
     ("no password supplied", "write the password into `database`, or give it by a .pgpass file"),
     ("no pg_hba.conf entry", "allow this host and user in the server's pg_hba.conf"),
     ("does not exist", "create it there (createuser, createdb), or mend `database`"),
     ("permission denied for schema", "make the user owner of the database: ALTER DATABASE … OWNER TO …"),
+    (DENIED, "make the user owner of the tables as well: ALTER TABLE … OWNER TO …"),
     (_CROWDED, "raise max_connections of the server"),
 )
 # Without them, a server that crashes comes back without its newest commits, and its place stays the same.
@@ -74,8 +76,8 @@ def is_wrong(cause: str) -> bool:
     return any(part in cause for part, _ in _REMEDIES if part != _CROWDED)
 
 
-def remedy(cause: str) -> str:
-    return next((remedy for part, remedy in _REMEDIES if part in cause), _NOT_REACHED)
+def remedy(cause: str, otherwise: str = _NOT_REACHED) -> str:
+    return next((remedy for part, remedy in _REMEDIES if part in cause), otherwise)
 
 
 def lossy_settings(connection: sa.Connection) -> tuple[str, ...]:

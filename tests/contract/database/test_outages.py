@@ -89,6 +89,20 @@ def test_options_of_the_url_come_behind_those_by_which_a_lost_connection_is_noti
     assert values == ["public", "7s", "10", "1min"]
 
 
+def test_tables_of_another_role_are_named_with_the_remedy(server, migrated_database):
+    """As after a dump that the server's administrator has loaded."""
+    name = server.new_database(migrated_database)
+    server.run("CREATE ROLE other LOGIN")
+    server.run_in(name, "GRANT ALL ON SCHEMA public TO other")
+    remedy = "permission denied for table alembic_version; make the user owner of the tables as well: ALTER TABLE"
+    assert remedy in refusal(server.url(name, "other"))
+    server.run_in(name, "GRANT SELECT ON alembic_version TO other")
+    store = Store(server.url(name, "other"))
+    with pytest.raises(StoreUnavailableError, match="permission denied for table sessions; make the user owner"):
+        store.search()
+    store.close()
+
+
 def test_a_full_disk_fails_in_one_line_that_says_where_and_leaves_what_was_there(empty_database, tmp_path):
     shutil.copy(empty_database, tmp_path / "muster.db")
     store = Store(f"sqlite:///{tmp_path / 'muster.db'}")
