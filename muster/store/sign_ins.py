@@ -23,14 +23,19 @@ class SignIns:
         self._engine = engine
 
     def add(self, secret_hash: str, token: Token, expires_at: float, now: float) -> None:
-        """Add a sign-in, and remove those that have expired. Raises NotFoundError where the token was revoked."""
+        """Add a sign-in, and remove those that have expired.
+
+        Raises NotFoundError where the token was revoked, be there another of its name.
+        """
+        is_it = (tokens.c[name] == getattr(token, name) for name in ("name", "user", "created_at"))
+        # First, as a revocation has the token before it removes sign-ins: they would wait for each other otherwise.
+        kept = sa.select(tokens.c.name).where(*is_it).with_for_update(read=True, key_share=True)
         with writing(self._engine) as connection:
+            if connection.execute(kept).first() is None:
+                raise NotFoundError(f"there is no token {token.name!r} any more")
             connection.execute(sa.delete(sign_ins).where(sign_ins.c.expires_at <= now))
             row = {"hash": secret_hash, "token_name": token.name, "expires_at": expires_at}
-            try:
-                connection.execute(sa.insert(sign_ins).values(row))
-            except sa.exc.IntegrityError:
-                raise NotFoundError(f"there is no token {token.name!r} any more") from None
+            connection.execute(sa.insert(sign_ins).values(row))
 
     def token_of(self, secret_hash: str, now: float) -> Token | None:
         """Return the token by which that browser signed in; the token may have expired."""

@@ -61,14 +61,13 @@ class Tokens:
             row = connection.execute(sa.select(*_SHOWN).where(this)).mappings().first()
         return None if row is None else token_from_row(row)
 
-    def remove(self, name: str) -> Token:
-        """Remove a token and return it. Raises NotFoundError."""
-        this = tokens.c.name == name
+    def remove(self, name: str, user: str | None = None) -> Token:
+        """Remove a token, with a `user` one of theirs, and return it. Raises NotFoundError."""
+        this = sa.and_(tokens.c.name == name, sa.true() if user is None else tokens.c.user == user)
         with writing(self._engine) as connection:
-            row = connection.execute(sa.select(*_SHOWN).where(this)).mappings().first()
-            if row is None:
-                raise NotFoundError(f"there is no token {name!r}; see `muster token ls`")
-            connection.execute(sa.delete(tokens).where(this))
+            row = connection.execute(sa.delete(tokens).where(this).returning(*_SHOWN)).mappings().first()
+        if row is None:
+            raise NotFoundError(f"there is no token {name!r}; see `muster token ls`")
         return token_from_row(row)
 
     def all(self) -> tuple[Token, ...]:

@@ -14,6 +14,7 @@ from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError
 from muster.service.identity.owned_tokens import MOST_OF_ONE, OwnedTokens
 from muster.service.identity.tokens import PREFIX, NoTokenError, Tokens
+from muster.store.database.connection import new_engine
 from muster.store.sessions.submissions import KEPT_S, Submission, SubmittedBeforeError
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
@@ -46,6 +47,42 @@ def test_nobody_signs_in_with_a_token_that_was_revoked_meanwhile(store):
     tokens.revoke("laptop")
     with pytest.raises(NoTokenError, match="not known here any more"):
         tokens.sign_in(token)
+    _, secret = tokens.create("laptop", "root", Scope.ADMIN, None)
+    with pytest.raises(NoTokenError, match="not known here any more"):
+        tokens.sign_in(token)
+    assert tokens.sign_in(tokens.of_secret(secret))
+
+
+def test_nobody_revokes_anothers_token_that_has_the_name_of_theirs_since(store, monkeypatch):
+    tokens = Tokens(store)
+    ada, _ = tokens.create("ada", "ada", Scope.USER, None)
+    tokens.create("laptop", "ada", Scope.READ, None)
+    listed = store.tokens.all()
+    tokens.revoke("laptop")
+    tokens.create("laptop", "bob", Scope.USER, None)
+    with monkeypatch.context() as before:
+        before.setattr(store.tokens, "all", lambda: listed)
+        with pytest.raises(NotFoundError, match="there is no token 'laptop'"):
+            OwnedTokens(tokens, ada).revoke("laptop")
+    assert [token.user for token in store.tokens.all()] == ["ada", "bob"]
+
+
+def test_a_sign_in_and_the_revocation_of_its_token_do_not_wait_for_each_other(server, postgresql_url, open_store):
+    """Each has a row that the other is to remove or to keep: the token, and a sign-in of it that has expired."""
+    store = open_store(postgresql_url)
+    store.tokens.add(LAPTOP, "1" * 64)
+    store.sign_ins.add("2" * 64, LAPTOP, NOW + 1, NOW)
+    revoking = new_engine(postgresql_url)
+    with ThreadPoolExecutor(1) as pool:
+        with revoking.begin() as connection:
+            connection.exec_driver_sql("SELECT name FROM tokens FOR UPDATE")
+            signing_in = pool.submit(store.sign_ins.add, "3" * 64, LAPTOP, NOW + 90, NOW + 2)
+            while not server.run("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+                assert not signing_in.done()
+            connection.exec_driver_sql("DELETE FROM tokens")
+        with pytest.raises(NotFoundError, match="there is no token 'laptop' any more"):
+            signing_in.result()
+    revoking.dispose()
 
 
 def test_a_token_is_found_by_its_hash_until_it_is_revoked(store):

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from muster.core.model.token import Scope, Token
-from muster.core.values.errors import NotFoundError
 from muster.service.identity.permissions import check_acts_for, check_may_change
 from muster.service.identity.tokens import ScopeError, Tokens
 from muster.service.identity.views import NewTokenView, TokensView, TokenView
@@ -28,7 +27,7 @@ class OwnedTokens:
 
     def all(self) -> TokensView:
         """Return the tokens by name, also those that have expired."""
-        return TokensView(items=[TokenView.of(one) for one in self._visible()])
+        return TokensView(items=[TokenView.of(one) for one in self._tokens.all() if self._token.sees(one.user)])
 
     def create(
         self, name: str, user: str | None, scope: Scope, expires: str | None, projects: Sequence[str] = ()
@@ -50,9 +49,4 @@ class OwnedTokens:
     def revoke(self, name: str) -> TokenView:
         """Make a token worthless at once, and return what it was. Raises NotFoundError."""
         check_may_change(self._token)
-        if all(one.name != name for one in self._visible()):
-            raise NotFoundError(f"there is no token {name!r}; see `muster token ls`")
-        return TokenView.of(self._tokens.revoke(name))
-
-    def _visible(self) -> list[Token]:
-        return [one for one in self._tokens.all() if self._token.sees(one.user)]
+        return TokenView.of(self._tokens.revoke(name, self._token.owner_filter))

@@ -86,9 +86,9 @@ class Tokens:
                 self._store.tokens.add(token, _hash(secrets.token_urlsafe(_RANDOM_BYTES)))
         return renewed
 
-    def revoke(self, name: str) -> Token:
-        """Make a token worthless at once, and return what it was. Raises NotFoundError."""
-        return self._store.tokens.remove(name)
+    def revoke(self, name: str, user: str | None = None) -> Token:
+        """Make a token worthless at once, with a `user` one of theirs, and return what it was. Raises NotFoundError."""
+        return self._store.tokens.remove(name, user)
 
     def of_secret(self, secret: str) -> Token:
         """Return the token whose secret this is. Raises NoTokenError."""
