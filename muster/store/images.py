@@ -60,10 +60,10 @@ class CommittedImages:
         with writing(self._engine) as connection:
             connection.execute(sa.delete(images).where(*_claim_of(image)))
 
-    def forget(self, name: str, tag: str) -> bool:
-        """Forget an image; return whether there was one."""
+    def forget(self, image: CommittedImage) -> bool:
+        """Forget an image; return whether it was there. Another that has its name since stays."""
         with writing(self._engine) as connection:
-            return bool(connection.execute(sa.delete(images).where(*_this(name, tag))).rowcount)
+            return bool(connection.execute(sa.delete(images).where(*_same(image))).rowcount)
 
     def find(self, name: str, tag: str) -> CommittedImage | None:
         """Return an image, also one that is still being made."""
@@ -82,10 +82,15 @@ def _this(name: str, tag: str) -> tuple[Any, Any]:
     return images.c.name == name, images.c.tag == tag
 
 
-def _claim_of(image: CommittedImage) -> tuple[sa.ColumnElement[bool], ...]:
-    """Match the row of an image that is being made, and not that of who has taken its name over since."""
+def _same(image: CommittedImage) -> tuple[sa.ColumnElement[bool], ...]:
+    """Match the row of this image, and not that of who has taken its name over since."""
     is_same = (getattr(images.c, name) == getattr(image, name) for name in ("session_id", "kernel_name", "created_at"))
-    return *_this(image.name, image.tag), images.c.image_id == "", *is_same
+    return *_this(image.name, image.tag), *is_same
+
+
+def _claim_of(image: CommittedImage) -> tuple[sa.ColumnElement[bool], ...]:
+    """Match the row of this image while it is being made."""
+    return *_same(image), images.c.image_id == ""
 
 
 def _abandoned(now: float) -> sa.ColumnElement[bool]:

@@ -6,7 +6,10 @@ import pytest
 
 from muster.core.images.committed import CommittedImage, parse_name
 from muster.core.values.errors import NameTakenError
+from muster.service.images import removal
+from muster.settings import Settings
 from muster.store.images import ABANDONED_AFTER_S
+from tests.strategies.agents import make_agent
 from tests.strategies.values import NOW
 
 IMAGE = CommittedImage(
@@ -44,8 +47,8 @@ def test_a_name_is_had_once(store):
 
 def test_a_forgotten_image_leaves_its_name(store):
     store.images.claim(IMAGE)
-    assert store.images.forget("lab/train", "2")
-    assert not store.images.forget("lab/train", "2")
+    assert store.images.forget(IMAGE)
+    assert not store.images.forget(IMAGE)
     store.images.claim(IMAGE)
 
 
@@ -84,9 +87,27 @@ def test_a_maker_whose_name_was_taken_over_leaves_it_to_the_other(store):
 
 def test_an_image_that_was_removed_while_it_was_made_is_not_in_the_catalog(store):
     store.images.claim(IMAGE)
-    store.images.forget("lab/train", "2")
+    store.images.forget(IMAGE)
     assert not store.images.made(MADE)
     assert store.images.all() == ()
+
+
+def test_an_image_that_is_made_anew_while_one_of_its_name_is_removed_stays(store, tmp_path, monkeypatch):
+    """Another command has removed the same image first, which takes as long as its agents do."""
+    settings = Settings(state_dir=tmp_path)
+    store.save_agents([make_agent("a1")])
+    store.images.claim(IMAGE)
+    store.images.made(MADE)
+    anew = replace(IMAGE, owner="bob", created_at=NOW + 1)
+
+    def removed_by_another(_agent: object, _reference: str) -> None:
+        monkeypatch.setattr(removal, "remove", lambda _agent, _reference: None)
+        removal.remove_image(store, settings, MADE.reference, "ann")
+        store.images.claim(anew)
+
+    monkeypatch.setattr(removal, "remove", removed_by_another)
+    assert removal.remove_image(store, settings, MADE.reference, "ann").agent_ids == ["a1"]
+    assert store.images.find("lab/train", "2") == anew
 
 
 @pytest.mark.parametrize(

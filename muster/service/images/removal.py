@@ -50,7 +50,7 @@ def remove_image(store: Store, settings: Settings, reference: str, by: str) -> R
         except MusterError as error:
             failures[agent.id] = str(error)
     if not failures:
-        store.images.forget(image.name, image.tag)
+        store.images.forget(image)
     wake(settings, store, AGENTS)
     return RemovedImage(removed, failures)
 

@@ -224,7 +224,7 @@ def test_a_commit_that_another_process_makes_is_still_making(caller, running, en
     assert reached(ada, "making").total_bytes == 0
     engine.goes_on.set()
     assert reached(ada, "made").image.author == "ada"
-    service.store.images.forget("ada/train", "2")
+    service.store.images.forget(service.store.images.find("ada/train", "2"))
     assert ada.get(f"/api/v1/commits/{IMAGE}").status_code == 404
 
 
@@ -259,7 +259,7 @@ def test_an_image_that_is_in_no_catalog_when_it_is_made_does_not_stay_on_its_age
     running(1, "ada")
     ada = caller("ada")
     begun(ada)
-    service.store.images.forget("ada/train", "2")
+    service.store.images.forget(service.store.images.find("ada/train", "2"))
     engine.goes_on.set()
     assert reached(ada, "failed").problem.startswith("image ada/train:2: it was removed while it was made")
     assert removed == [("a1", "sha256:" + "1" * 64)]
@@ -275,7 +275,7 @@ def interrupted(caller, running, engine, service):
     engine.goes_on.set()
     reached(ada, "made")
     known = service.store.images.find("ada/train", "2")
-    service.store.images.forget("ada/train", "2")
+    service.store.images.forget(known)
     service.store.images.claim(replace(known, image_id="", created_at=known.created_at - 600))
     held = [{"id": "sha256:" + "1" * 64, "tags": [IMAGE], "size_bytes": 1}]
     service.store.save_agents([reporting(make_agent("a1"), images=held)])
