@@ -8,18 +8,23 @@ from muster.core.values.errors import AmbiguousNameError, NotFoundError
 from muster.store.database.tables import NOT_ENDED, sessions
 
 _CHUNK = 500
+_LENGTH_OF_AN_ID = 36
 _LEAST_OF_AN_ID = 4
 
 
 def meant(connection: sa.Connection, reference: str, owner: str | None = None) -> sa.ColumnElement[bool]:
     """Return the condition that a session, or all sessions of an array, fulfil.
 
-    A reference is an id, a name, the name of an array, or the start of an id (4 characters or more) that is no name. A
-    name that several had means the one that has not ended, or the newest. With an `owner`, only their sessions count.
-    Raises NotFoundError, and AmbiguousNameError if several that have not ended fit.
+    A reference is an id, a name that is no id, the name of an array, or the start of an id (4 characters or more) that
+    is no name. A name that several had means the one that has not ended, or the newest. With an `owner`, only their
+    sessions count. Raises NotFoundError, and AmbiguousNameError if several that have not ended fit.
     """
     owned = sa.true() if owner is None else sessions.c.owner == owner
-    named = sa.and_(owned, sa.or_(*(sessions.c[name] == reference for name in ("id", "name", "array_name"))))
+    of_id = sa.and_(owned, sessions.c.id == reference)
+    # Before all names, which anybody may choose: those of other sessions' ids too.
+    if len(reference) == _LENGTH_OF_AN_ID and connection.execute(sa.select(sessions.c.id).where(of_id)).first():
+        return of_id
+    named = sa.and_(owned, sa.or_(sessions.c.name == reference, sessions.c.array_name == reference))
     found = _newest(connection, named, reference)
     if not found and len(reference) >= _LEAST_OF_AN_ID and set(reference) <= set("0123456789abcdef-"):
         found = _newest(connection, sa.and_(owned, sessions.c.id.startswith(reference, autoescape=True)), reference)
@@ -45,7 +50,7 @@ def _newest(connection: sa.Connection, fits: sa.ColumnElement[bool], reference: 
 
 
 def _names_array(row: sa.RowMapping, reference: str) -> bool:
-    return row["array_name"] == reference and reference not in {row["id"], row["name"]}
+    return bool(row["array_name"] == reference != row["name"])
 
 
 def taken(connection: sa.Connection, names: Sequence[str]) -> set[str]:

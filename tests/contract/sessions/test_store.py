@@ -114,6 +114,22 @@ def test_a_whole_name_means_that_session_and_not_the_start_of_another_id(store):
     assert store.find("abcd").id == named.id
 
 
+@pytest.mark.parametrize("state", [S.RUNNING, S.TERMINATED])
+@pytest.mark.parametrize("is_array", [False, True])
+def test_an_id_means_its_session_whatever_others_are_called(store, state, is_array):
+    """Else a user who calls a session so would have an administrator's command, or a script's, reach that one."""
+    one = make_session(1, state=state)
+    array = {"array_id": make_session(2).id, "array_index": 0, "array": "0"} if is_array else {}
+    other = make_session(2, owner="eve", name=f"{one.id}-0" if is_array else one.id, **array)
+    if is_array:
+        other = replace(other, spec=other.spec.model_copy(update={"name": one.id}))
+    store.add([one])
+    store.add([other])
+    assert store.find(one.id).id == one.id
+    assert store.ids(one.id) == [one.id]
+    assert [session.id for session in store.find_all(one.id, "eve")] == [other.id]
+
+
 def test_a_name_finds_the_newest_of_ended_sessions(store):
     old, new = (make_session(n, name="train", state=S.TERMINATED) for n in (1, 2))
     store.add([new, old])
