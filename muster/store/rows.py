@@ -133,7 +133,7 @@ def agent_from(row: Row, report: Report | None) -> Agent:
         reached=row["reached"],
         silence_counts_from=row["silence_counts_from"],
         drain_reason=row["drain_reason"],
-        launch_record=_launch_record_from(row["launch_record"]),
+        launch_record=launch_record_from(row["launch_record"]),
     )
 
 
@@ -162,7 +162,7 @@ def launch_record_row(record: LaunchRecord) -> dict[str, Any]:
     }
 
 
-def _launch_record_from(column: Row) -> LaunchRecord:
+def launch_record_from(column: Row) -> LaunchRecord:
     failures = tuple(FailedLaunch(*failure) for failure in column.get("failures", ()))
     return LaunchRecord(failures, column.get("suspect_until"), column.get("reason", ""))
 

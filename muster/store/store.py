@@ -49,6 +49,7 @@ from muster.store.rows import (
     accepted_symptoms_row,
     agent_row,
     kernel_rows,
+    launch_record_from,
     launch_record_row,
     progress_row,
     session_row,
@@ -236,15 +237,19 @@ class Store:
         self.save_launch_records({agent_id: LaunchRecord()})
         return self._set_drain(agent_id, None) or suspect
 
-    def save_launch_records(self, records: Mapping[str, LaunchRecord]) -> None:
-        """Save how launches went, by agent id."""
+    def save_launch_records(self, records: Mapping[str, LaunchRecord], read: Iterable[Agent] = ()) -> None:
+        """Save how launches went, by agent id. What has changed since the agents were `read`, by a resume, stays."""
         if not records:
             return
+        before = {agent.id: agent.launch_record for agent in read}
         with writing(self._engine) as connection:
             revision = increment_counter(connection, REVISION)
             for agent_id, record in sorted(records.items()):
-                values = {"launch_record": launch_record_row(record), "revision": revision}
-                connection.execute(sa.update(agents).where(agents.c.id == agent_id).values(**values))
+                this = agents.c.id == agent_id
+                now = connection.execute(sa.select(agents.c.launch_record).where(this)).scalar()
+                if now is not None and before.get(agent_id) in {None, launch_record_from(now)}:
+                    values = {"launch_record": launch_record_row(record), "revision": revision}
+                    connection.execute(sa.update(agents).where(this).values(**values))
 
     def accept_symptoms(self, agent_id: str, accepted: AcceptedSymptoms) -> None:
         """Accept symptoms of an agent's GPUs, each in place of those that were accepted of that GPU before."""

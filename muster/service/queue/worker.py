@@ -175,13 +175,14 @@ class QueueWorker:
 
     def _take_turn(self) -> bool:
         """Take one turn. Return whether nothing more follows for now."""
-        decided = turn(self._read(), self.ledger, self._plan, self._shell.rules)
+        read = self._read()
+        decided = turn(read, self.ledger, self._plan, self._shell.rules)
         if len(self._apply(decided.events)) < len(decided.events):
             # Somebody has changed a session meanwhile.
             return False
         if decided.agents:
             self._shell.store.save_agents(decided.agents)
-        self._shell.store.save_launch_records(decided.records)
+        self._shell.store.save_launch_records(decided.records, read.agents)
         if self.ledger.adoption is not None and decided.ledger.adoption is None:
             self._shell.store.queue.finish_adoption()
             log.info("all agents have said what they run: the queue goes on from that")
@@ -274,7 +275,7 @@ class QueueWorker:
             self._usage_sampling.observe(snapshot, meaning.usage)
         if agents := {agent.id: agent for agent in (*meaning.reporting, *meaning.silent)}:
             store.save_agents(agents.values())
-        store.save_launch_records(meaning.records)
+        store.save_launch_records(meaning.records, snapshot.agents)
         self._sampling.observe(snapshot, meaning.reporting)
         self._apply(meaning.events)
         for agent_id in meaning.forgotten:

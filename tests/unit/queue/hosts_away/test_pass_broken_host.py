@@ -126,6 +126,27 @@ def test_a_suspect_agent_is_resumed_by_hand(node, agents):
     assert node.session(session).agents == ("a1",)
 
 
+def test_a_resume_at_the_moment_at_which_a_failure_is_recorded_is_not_undone(node, agents, monkeypatch):
+    node.run()
+    agents[0].next_launches = [*ALWAYS]
+    for _ in range(2):
+        node.submit(cpu=1)
+        node.run()
+    assert len(known(node).launch_record.failures) == 2
+    save = node.store.save_launch_records
+
+    def resumed_first(records, *given):
+        if records:
+            monkeypatch.undo()
+            node.store.resume_agent("a1")
+        save(records, *given)
+
+    monkeypatch.setattr(node.store, "save_launch_records", resumed_first)
+    node.submit(cpu=1)
+    node.run()
+    assert not known(node).is_suspect
+
+
 def test_a_session_that_is_itself_broken_makes_no_agent_suspect(node, agents):
     """It fails everywhere, and so do its sisters."""
     node.run()
