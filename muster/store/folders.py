@@ -10,10 +10,10 @@ from muster.core.model.folders import (
     Folder,
     FolderMounter,
     FolderShare,
-    MountedFolder,
     in_use,
     no_such_folder,
 )
+from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError, NameTakenError, NotFoundError, NotPossibleInStateError
 from muster.store.database.connection import reading, upsert, writing
 from muster.store.database.counters import increment_counter
@@ -67,6 +67,7 @@ class Folders:
     def share(self, folder: Folder, share: FolderShare) -> None:
         """Save a share, in place of the grantee's earlier one. Raises NotFoundError where the folder is gone."""
         with writing(self._engine) as connection:
+            increment_counter(connection, SESSION_REVISION)
             _kept(connection, folder)
             row = {"folder_id": folder.id, "grantee": share.grantee, "read_only": share.read_only}
             upsert(connection, folder_shares, [row])
@@ -75,6 +76,8 @@ class Folders:
         """Raises NotFoundError where there is no such share."""
         this = sa.and_(folder_shares.c.folder_id == folder.id, folder_shares.c.grantee == grantee)
         with writing(self._engine) as connection:
+            # The first that a new session's transaction raises too: later ones find no share.
+            increment_counter(connection, SESSION_REVISION)
             if not connection.execute(sa.delete(folder_shares).where(this)).rowcount:
                 raise NotFoundError(
                     f"folder {folder.name} is not shared with {grantee}; see `muster folder show {folder.name}`"
@@ -122,16 +125,26 @@ class Folders:
             return next(iter(_selected(connection, this)), None)
 
 
-def check_present(connection: sa.Connection, mounted: Iterable[MountedFolder]) -> None:
-    """Raises BadInputError where one was removed since it was looked up."""
-    missing = {folder.folder_id: folder for folder in mounted}
-    ids = sorted(missing)
+def check_mountable(connection: sa.Connection, new: Iterable[Session]) -> None:
+    """Raises BadInputError where a session may not mount a folder as it did when it was prepared.
+
+    The caller has raised the sessions' revision: no folder is removed, and no share changed, before it is done.
+    """
+    mounts = {(session.owner, session.spec.project, folder) for session in new for folder in session.folders}
+    ids = sorted({folder.folder_id for _, _, folder in mounts})
+    there: dict[str, Folder] = {}
     for start in range(0, len(ids), _CHUNK):
         these = sa.and_(folders.c.id.in_(ids[start : start + _CHUNK]), folders.c.removed_at.is_(None))
-        for key in connection.execute(sa.select(folders.c.id).where(these)).scalars():
-            del missing[key]
-    for gone in missing.values():
-        raise BadInputError(f"mounts: folder {gone.owner}/{gone.name} was removed just now; leave it out")
+        there |= {folder.id: folder for folder in _selected(connection, these)}
+    for user, project, mounted in mounts:
+        what = f"mounts: folder {mounted.owner}/{mounted.name}"
+        if mounted.folder_id not in there:
+            raise BadInputError(f"{what} was removed just now; leave it out")
+        read_only = there[mounted.folder_id].read_only_for(user, project)
+        if read_only is None:
+            raise BadInputError(f"{what} is not shared with {user} any more; leave it out")
+        if read_only and not mounted.read_only:
+            raise BadInputError(f"{what} is shared read-only since just now; mount it so")
 
 
 def _mounters(connection: sa.Connection) -> dict[str, list[FolderMounter]]:

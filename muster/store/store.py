@@ -33,7 +33,7 @@ from muster.store.database.listener import CHANNEL, listening
 from muster.store.database.postgresql import lossy_settings
 from muster.store.database.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.deliveries import Deliveries
-from muster.store.folders import Folders, check_present
+from muster.store.folders import Folders, check_mountable
 from muster.store.heartbeats import Heartbeats
 from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
@@ -131,7 +131,7 @@ class Store:
                 claim(connection, submission, [session.id for session in new])
             if check is not None:
                 repeat_check(connection, self._reader, check)
-            check_present(connection, (folder for session in new for folder in session.folders))
+            check_mountable(connection, new)
             names = [session.name for session in new]
             claimed = {*names, *(s.array_name for s in new if s.array_name is not None)}
             if in_use := taken(connection, sorted(claimed)):

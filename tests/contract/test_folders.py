@@ -112,6 +112,24 @@ def test_a_folder_is_gone_once_its_data_are_gone_from_all_agents_whoever_says_so
     assert store.folders.all() == ()
 
 
+@pytest.mark.parametrize("grantee", ["eve", "@vision"])
+def test_no_session_is_queued_with_a_folder_that_is_not_shared_with_it_any_more(store, grantee):
+    """The share was changed while the session was prepared."""
+    store.folders.add(DATA)
+    mounted = mounted_folders(make_session(1, mounts=["data"]).spec, "ada", [DATA])
+    theirs = replace(make_session(1, mounts=["ada/data"], project="vision"), owner="eve", folders=mounted)
+    store.folders.share(DATA, FolderShare(grantee, read_only=False))
+    store.add([theirs])
+    theirs = replace(make_session(2, mounts=["ada/data"], project="vision"), owner="eve", folders=mounted)
+    store.folders.share(DATA, FolderShare(grantee, read_only=True))
+    with pytest.raises(BadInputError, match="mounts: folder ada/data is shared read-only since just now; mount it so"):
+        store.add([theirs])
+    store.folders.unshare(DATA, grantee)
+    with pytest.raises(BadInputError, match="mounts: folder ada/data is not shared with eve any more; leave it out"):
+        store.add([theirs])
+    assert [mounter.session for mounter in store.folders.mounters()[DATA.id]] == [make_session(1).name]
+
+
 @pytest.mark.parametrize(
     "change",
     [
