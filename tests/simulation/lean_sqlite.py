@@ -20,6 +20,7 @@ class LeanConnection:
     """What the store needs of `sqlalchemy.Connection`, on one connection of an engine's driver."""
 
     def __init__(self, engine: sa.Engine) -> None:
+        self.engine = engine
         self.dialect = engine.dialect
         # The pool would close it with its wrapper.
         self._pooled = engine.raw_connection()
