@@ -38,8 +38,11 @@ def place_number(place: str) -> int:
 
 
 def _file_of(connection: sa.Connection) -> str:
+    path = connection.engine.url.database
+    if not path:
+        return ""
     try:
         # Not its device, whose number may be another one after each boot.
-        return str(Path(connection.engine.url.database or "").stat().st_ino)
+        return str(Path(path).stat().st_ino)
     except OSError:
         return ""
