@@ -69,11 +69,17 @@ def kernel_rows(session: Session) -> list[dict[str, Any]]:
         {
             **{name: getattr(kernel, name) for name in _KERNEL_FIELDS},
             "session_id": session.id,
-            "slots": asdict(kernel.slots),
+            "slots": _slots_text(kernel.slots),
             "allocation": _plain(kernel.allocation),
         }
         for kernel in session.possible_kernels
     ]
+
+
+@lru_cache(1024)
+def _slots_text(slots: Slots) -> JsonText:
+    # Kernels of a session request the same, or a few different ones do.
+    return JsonText(json.dumps(asdict(slots)))
 
 
 def columns(changes: Mapping[str, Any]) -> dict[str, Any]:
