@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 _ENDS_WITH_FIVE_COMMITS = """
+import threading
 import time
 from dataclasses import replace
 from muster.service.images.commits_under_way import CommitsUnderWay
@@ -11,19 +12,18 @@ from tests.contract.test_images import IMAGE, MADE
 
 def make(progressed):
     begun.append(1)
-    while len(begun) < 2:
-        time.sleep(0.01)
-    time.sleep(0.3)
+    closed.wait()
     print("made", flush=True)
     return MADE
 
-begun = []
+begun, closed = [], threading.Event()
 commits = CommitsUnderWay()
 for number in range(5):
     commits.begin(replace(IMAGE, tag=str(number)), make, lambda: print("given up", flush=True))
 while len(begun) < 2:
     time.sleep(0.01)
 commits.close()
+closed.set()
 """
 
 
