@@ -43,14 +43,19 @@ def ended(service) -> str:
 
 @pytest.fixture
 def engine(monkeypatch):
-    """Let the engine's log go on until it is stopped. Yields the noted requests."""
-    requests, stop, opened = [], threading.Event(), threading.Event()
+    """Let the engine's log go on until it is stopped. Yields the noted requests, that event, and that of a reader."""
+    requests, stop, is_read = [], threading.Event(), threading.Event()
 
     class Pieces:
         def __iter__(self):
             yield b"first\n"
-            while not stop.wait(0.01):
+            lines = 0
+            while not stop.wait(0.001):
                 yield b"more\n"
+                lines += 1
+                # No more than half of these wait for the reader, who therefore has the first one.
+                if lines == 2 * log_stream._MAX_QUEUED:
+                    is_read.set()
 
         def close(self):
             stop.set()
@@ -59,11 +64,10 @@ def engine(monkeypatch):
     def log(self, reference, kernel, wanted):
         self.find(reference)
         requests.append((kernel, wanted))
-        opened.set()
         yield Pieces()
 
     monkeypatch.setattr(LocalBackend, "log", log)
-    yield requests, stop, opened
+    yield requests, stop, is_read
     stop.set()
 
 
@@ -150,13 +154,13 @@ def test_an_error_is_a_line_for_the_script_and_a_page_for_a_person(browser, monk
 @pytest.mark.parametrize("ends", ["its token", "the sign-in"])
 def test_a_log_stream_ends_when_its_reader_may_no_longer_read(browser, service, engine, monkeypatch, ends):
     monkeypatch.setattr(log_stream, "CHECK_S", 0.05)
-    requests, stop, opened = engine
+    requests, stop, is_read = engine
     ada = browser("ada", name="mine")
     end = {
         "its token": lambda: service.store.tokens.remove("mine"),
         "the sign-in": lambda: service.service.tokens.sign_out(ada.cookie),
     }[ends]
-    revoking = threading.Thread(target=lambda: (opened.wait(PATIENCE_S), end()))
+    revoking = threading.Thread(target=lambda: (is_read.wait(PATIENCE_S), end()))
     revoking.start()
     # The log would never end by itself.
     assert ada.get(f"{KERNELS}/sub1/log?follow=true").text.startswith("first\n")
