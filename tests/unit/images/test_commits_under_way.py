@@ -4,22 +4,27 @@ import subprocess
 import sys
 
 _ENDS_WITH_FIVE_COMMITS = """
+import os
 import threading
 import time
 from dataclasses import replace
 from muster.service.images.commits_under_way import CommitsUnderWay
 from tests.contract.test_images import IMAGE, MADE
 
+def say(word):
+    # In one piece: two threads write at once.
+    os.write(1, f"{word}\\n".encode())
+
 def make(progressed):
     begun.append(1)
     closed.wait()
-    print("made", flush=True)
+    say("made")
     return MADE
 
 begun, closed = [], threading.Event()
 commits = CommitsUnderWay()
 for number in range(5):
-    commits.begin(replace(IMAGE, tag=str(number)), make, lambda: print("given up", flush=True))
+    commits.begin(replace(IMAGE, tag=str(number)), make, lambda: say("given up"))
 while len(begun) < 2:
     time.sleep(0.01)
 commits.close()
