@@ -34,6 +34,11 @@ class AgentAction(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         attributes = self._templar.template((task_vars or {}).get("agent_attributes", {}))
+        if not isinstance(attributes, Mapping):
+            raise AnsibleActionFail(
+                "agent_attributes is no mapping; set the variables of the inventory that it is made of in its place"
+                " (playbooks/group_vars/agents.yml)"
+            )
         most_bytes = _MOST_OF_A_VISIT if self._task.action == "agent_converge" else MOST_OF_A_REPORT_BYTES
         with bounded_pipes(most_bytes) as allowance:
             result = self._execute_as(by_name, task_vars)

@@ -23,12 +23,12 @@ FAILED = {"id": STARTS[1].id, "outcome": "failed", "error": "it has no room", "p
 def converged(tmp_path):
     """Converges an agent whose Python says this, whatever it is sent."""
 
-    def converge(said: dict[str, Any] | str) -> AgentAnswer:
+    def converge(said: dict[str, Any] | str, **variables: Any) -> AgentAnswer:
         (tmp_path / "said").write_text(said if isinstance(said, str) else json.dumps(said), encoding="utf-8")
         python = tmp_path / "python"
         python.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {tmp_path / 'said'}\nexit 1\n", encoding="utf-8")
         python.chmod(0o755)
-        hosts = {"a1": {"ansible_connection": "local", "ansible_python_interpreter": str(python)}}
+        hosts = {"a1": {"ansible_connection": "local", "ansible_python_interpreter": str(python), **variables}}
         inventory = tmp_path / "hosts.yml"
         inventory.write_text(yaml.safe_dump({"all": {"children": {"agents": {"hosts": hosts}}}}), encoding="utf-8")
         keys = {session.id: fake_key_pair(session.name) for session in STARTS}
@@ -45,6 +45,11 @@ def converged(tmp_path):
 
 def failure(**values: Any) -> dict[str, Any]:
     return {"failed": True, "msg": "the engine is gone", **values}
+
+
+@pytest.mark.parametrize("attributes", ["north", ["rack"], 7, None])
+def test_attributes_that_are_no_mapping_are_that_agents_problem(converged, attributes):
+    assert "agent_attributes is no mapping" in converged(failure(), agent_attributes=attributes).problem
 
 
 def test_a_manifest_that_is_refused_as_a_whole_began_nothing(converged):
