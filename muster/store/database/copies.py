@@ -168,6 +168,8 @@ class _SqliteCopies(_Copies):
             undo.callback(new.unlink, missing_ok=True)
             shutil.move(path, new)
             new.chmod(0o600)
+            # A name that survives a loss of power before what it names is a database that is damaged.
+            _sync(new)
             _empty_log(self._path)
             for name in (f"{self._path.name}-wal", f"{self._path.name}-shm"):
                 if (old := self._path.with_name(name)).exists():
@@ -180,6 +182,15 @@ class _SqliteCopies(_Copies):
             # At each moment there is a database: whatever begins without one makes an empty one, and what runs is lost.
             new.replace(self._path)
             undo.pop_all()
+            _sync(self._path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _empty_log(path: Path) -> None:

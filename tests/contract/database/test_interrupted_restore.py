@@ -62,3 +62,25 @@ def test_a_restore_that_is_killed_leaves_a_database_in_its_place(empty_database,
     assert [session.name for session in left.search()] == [make_session(1).name]
     left.close()
     assert restore(here, tmp_path / "b", force=True).sessions == 0
+
+
+def test_what_was_restored_is_on_the_disk_before_it_has_its_name(empty_database, tmp_path, monkeypatch):
+    """Otherwise a loss of power may leave a name with nothing behind it."""
+    here = settings_of(f"sqlite:///{tmp_path / 'here' / 'muster.db'}", tmp_path / "here")
+    shutil.copy(empty_database, tmp_path / "here" / "muster.db")
+    back_up(here, tmp_path / "b")
+    done: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        done.append(f"synced {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        sync(descriptor)
+
+    def replaced(path: Path, target: Path) -> Path:
+        done.append(f"named {target.name}")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    restore(here, tmp_path / "b", force=True)
+    assert done == ["synced muster.db.restored", "named muster.db", "synced here"]
