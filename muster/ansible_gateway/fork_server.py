@@ -14,7 +14,6 @@ import socket
 import sys
 import tempfile
 import traceback
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import NoReturn
 from muster.ansible_gateway.jinja_ahead import compile_ahead, know_filters_of_jinja, templates_in
 from muster.ansible_gateway.packed_modules import divide_packed, give_packed
 from muster.ansible_gateway.play_order import AWAITS, received_order
+from muster.ansible_gateway.plugin_loading import load_plugins
 from muster.ansible_gateway.private_files import hold
 from muster.core.values.garbage import keep_what_is_loaded
 from muster.shipped_files import ansible_root
@@ -106,14 +106,7 @@ def _load(environment: dict[str, str]) -> None:
         # Ansible reads its configuration while it is imported.
         importlib.import_module("ansible.cli.playbook")
         importlib.import_module("muster.ansible_gateway.worker_threads")
-        loader = importlib.import_module("ansible.plugins.loader")
-        loader.init_plugin_loader()
-        warnings.filterwarnings("ignore", message="AnsibleCollectionFinder has already been configured")
-        for kind in _ALL_OF:
-            list(getattr(loader, kind).all(class_only=True))
-        for kind, names in _SOME_OF.items():
-            for name in names:
-                getattr(loader, kind).get(name, class_only=True)
+        load_plugins(_ALL_OF, _SOME_OF)
         know_filters_of_jinja()
         compile_ahead(templates_in(ansible_root() / "playbooks" / name for name in _PLAYBOOKS))
     finally:

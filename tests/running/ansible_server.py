@@ -12,12 +12,12 @@ import socket
 import sys
 import tempfile
 import traceback
-import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from muster.ansible_gateway.packed_modules import give_packed
+from muster.ansible_gateway.plugin_loading import load_plugins
 from tests.running.kept_sources import keep_compiled_sources
 
 _LONGEST_REQUEST = 1 << 20
@@ -41,7 +41,7 @@ _SOME_OF = {
 
 
 def serve(requests: socket.socket) -> None:
-    """Run programs for whoever holds the other end, until nobody does."""
+    """Run programs that requests name, until no process has the socket's other end."""
     is_loaded = False
     with tempfile.TemporaryDirectory() as directory:
         keep_compiled_sources(Path(directory))
@@ -75,14 +75,7 @@ def _load(environment: dict[str, str]) -> None:
     os.environ.update(environment)
     for module, _ in _CLIS.values():
         importlib.import_module(module)
-    loader = importlib.import_module("ansible.plugins.loader")
-    loader.init_plugin_loader()
-    warnings.filterwarnings("ignore", message="AnsibleCollectionFinder has already been configured")
-    for kind in _ALL_OF:
-        list(getattr(loader, kind).all(class_only=True))
-    for kind, names in _SOME_OF.items():
-        for name in names:
-            getattr(loader, kind).get(name, class_only=True)
+    load_plugins(_ALL_OF, _SOME_OF)
     os.environ.clear()
     os.environ.update(own)
     # A search for garbage would copy the pages that forks share.

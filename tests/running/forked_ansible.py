@@ -46,7 +46,7 @@ def ansible(program: str, *arguments: object) -> subprocess.CompletedProcess[str
 @functools.cache
 def start_ansible_server() -> socket.socket:
     """Return this process' way to the server, which its forks share. The server ends with this process."""
-    # Messages are whole or not there, whoever sends at the same time.
+    # Each message is whole, also where several processes send at once.
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         server = subprocess.Popen(
@@ -63,6 +63,6 @@ def start_ansible_server() -> socket.socket:
 
 
 def _end(server: subprocess.Popen[bytes], requests: socket.socket) -> None:
-    # Whoever else holds it.
+    # Forks of this process may have the socket open still.
     requests.shutdown(socket.SHUT_RDWR)
     server.wait()

@@ -14,14 +14,14 @@ from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 
 AGENT = make_agent("a1", inventory={"connection": "local"})
-LAYER = archive({"work/.ssh/id_rsa": b"s3cret", "vault/keys/id_rsa": b"s3cret", "work/model": b"1", "vault/b": b"2"})
+LAYER = archive({"data/.ssh/id_rsa": b"s3cret", "vault/keys/id_rsa": b"s3cret", "data/model": b"1", "vault/b": b"2"})
 
 
 @pytest.mark.parametrize(
     ("links", "files"),
     [
-        ({"/home/work": "/work"}, {"work/model", "vault/b", "vault/keys/id_rsa"}),
-        ({"/home": "/", "/work/.ssh": "/vault/keys"}, {"work/model", "work/.ssh/id_rsa", "vault/b"}),
+        ({"/home/work": "/data"}, {"data/model", "vault/b", "vault/keys/id_rsa"}),
+        ({"/home": "/srv", "/srv/work/.ssh": "/vault/keys"}, {"data/model", "data/.ssh/id_rsa", "vault/b"}),
     ],
 )
 def test_keys_of_a_home_to_which_a_link_leads_do_not_get_into_the_image(tmp_path, monkeypatch, links, files):

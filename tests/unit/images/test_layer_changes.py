@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.images.layer_changes import Entry, kept
 from tests.properties import dear
 
-KEYS = ("/home/ada/.ssh", "/work/.ssh")
+KEYS = ("/home/ada/.ssh", "/data/.ssh")
 MOUNTS = ("/home/ada/data", "/mnt/deep/data")
 OURS = (
     "run/muster",
@@ -60,7 +60,7 @@ def test_files_of_the_users_stay_with_their_directories_and_no_other(ours, their
         Entry("etc/.wh.passwd"),
         Entry("./run/muster/"),
         Entry("home/ada/.ssh/id_rsa"),
-        Entry("work/.ssh/id_rsa"),
+        Entry("data/.ssh/id_rsa"),
         Entry("usr/sbin/docker-init"),
     ],
 )
