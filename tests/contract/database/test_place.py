@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from muster.core.lifecycle.adoption import Adoption
-from muster.core.values.errors import QueueLockLostError
+from muster.core.values.errors import QueueLockLostError, StoreUnavailableError
 from muster.service.backup import back_up, restore
 from muster.settings import Settings
 from muster.store.store import Store
@@ -89,6 +89,22 @@ def test_a_worker_writes_nothing_on_a_server_without_the_newest_commits_and_the_
             assert store.queue.next_generation(NOW) == lost
             store.close()
         primary.start()
+
+
+def test_a_worker_does_not_begin_while_the_place_cannot_be_asked_for(server):
+    """It would not notice that the database is another one, as it may be after an outage."""
+    name = server.new_database()
+    url = f"{server.url(name)}?options=-c%20search_path%3Dpublic%2Cpg_catalog"
+    assert begun(url) is None
+    server.run_in(
+        name,
+        "CREATE FUNCTION public.pg_control_system(OUT system_identifier bigint) LANGUAGE plpgsql"
+        " AS $$ BEGIN RAISE 'it takes too long' USING ERRCODE = 'query_canceled'; END $$",
+    )
+    with pytest.raises(StoreUnavailableError, match="it takes too long"):
+        begun(url)
+    server.run_in(name, "DROP FUNCTION public.pg_control_system()")
+    assert begun(url) is None
 
 
 def test_a_server_that_tells_nobody_where_it_is_is_worked_with_all_the_same(server):
