@@ -14,8 +14,9 @@ from muster.store.database.place import POSTGRESQL_PLACE
 from muster.store.database.tables import counters
 
 WORKER = "worker"
-_KEPT_WITH_PLACE = sa.select(counters.c.value, POSTGRESQL_PLACE).where(counters.c.name == WORKER)
-_KEPT_WITH_PLACE = _KEPT_WITH_PLACE.with_for_update(read=True)
+_KEPT_WITH_PLACE = (
+    sa.select(counters.c.value, POSTGRESQL_PLACE).where(counters.c.name == WORKER).with_for_update(read=True)
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ _REMEDIES = (
     (_CROWDED, "raise max_connections of the server"),
 )
 # Without them, a server that crashes comes back without its newest commits, and its place stays the same.
-_KEEPING_COMMITS = ("fsync", "full_page_writes", "synchronous_commit")
+_KEEPING_COMMITS = ("fsync", "synchronous_commit")
 _NOT_REACHED = "see that the server runs and is reachable from here, or mend host and port in `database`"
 
 

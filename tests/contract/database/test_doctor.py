@@ -21,7 +21,7 @@ def test_doctor_tells_of_a_server_that_loses_commits_in_a_crash(postgresql_url, 
     # As the server of these tests is.
     assert (
         "FAIL  database: commits: after a crash of its server the newest may be lost, and sessions run twice:"
-        " fsync, full_page_writes, synchronous_commit = off"
+        " fsync, synchronous_commit = off"
     ) in muster("doctor").out
 
 
