@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from muster.core.spec.mounts import HOME
 from muster.engine import agent_engine
 from muster.engine.commit import CommittedAs, commit
 from muster.engine.tunnel import EngineTunnel
@@ -21,7 +23,10 @@ LAYER = archive({"data/.ssh/id_rsa": b"s3cret", "vault/keys/id_rsa": b"s3cret", 
     ("links", "files"),
     [
         ({"/home/work": "/data"}, {"data/model", "vault/b", "vault/keys/id_rsa"}),
-        ({"/home": "/srv", "/srv/work/.ssh": "/vault/keys"}, {"data/model", "data/.ssh/id_rsa", "vault/b"}),
+        (
+            {"/home": "/srv", f"/srv/{Path(HOME).name}/.ssh": "/vault/keys"},
+            {"data/model", "data/.ssh/id_rsa", "vault/b"},
+        ),
     ],
 )
 def test_keys_of_a_home_to_which_a_link_leads_do_not_get_into_the_image(tmp_path, monkeypatch, links, files):
