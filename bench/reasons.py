@@ -140,7 +140,7 @@ def main() -> None:
                 after = schedule(suggestion.applied(world, session.id))
                 counts["suggestions"] += 1
                 counts["suggestions true"] += any(p.session_id == session.id for p in after.placements)
-                if suggestion.text.startswith("wait: "):
+                if suggestion.starts_at is not None:
                     counts["ends to wait for"] += 1
                     counts["ends to wait for true"] += suggestion.starts_at == starts.get(session.id)
     result = {
