@@ -52,12 +52,14 @@ def muster_as(
     prepare: Callable[[], None],
     *arguments: str,
     server: str | None = None,
+    config: Path | None = None,
     stdin: str = "",
     home: str = "/nonexistent",
 ) -> Done:
-    """Run `muster` as another user, who has no settings, and a server if one is named."""
+    """Run `muster` as another user, who has a server and a file of settings if these are named."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "SUDO_"))}
     environment |= {"HOME": home} | ({"MUSTER_SERVER": server} if server else {})
+    environment |= {"MUSTER_CONFIG": str(config)} if config else {}
     done = run_forked(arguments, environment, stdin, 240, prepare)
     assert "Traceback" not in done.err, done.err
     return done

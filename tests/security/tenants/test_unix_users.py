@@ -1,75 +1,47 @@
 """Unix users of the control node at its socket: each is who the Linux kernel says, and nobody else."""
 
-import errno
 import json
 import os
-import select
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
 import pytest
 
-from muster import unix_accounts
 from muster.cli import context
-from muster.core.model.token import Scope
 from muster.core.values.errors import BadInputError
 from muster.remote.unix_transport import UnixTransport
-from muster.service.identity import unix_callers
-from muster.service.identity.tokens import NoTokenError
-from muster.service.identity.unix_callers import TooManyConnectionsError, UnixCallers
-from muster.service.sessions.queries import SessionQuery
 from muster.web.separation import processes
-from muster.web.separation.broker import Broker
-from muster.web.separation.line import Line
-from muster.web.separation.operations import Credential
-from muster.web.separation.unix_door import UnixDoor, listening_socket
+from muster.web.separation.unix_door import listening_socket
 from tests.control_node import ControlNode
 from tests.done import Done
 from tests.running.forked_cli import ForkedMuster
 from tests.servers.web_server import Server, web_server
-from tests.unit.web.conftest import ServedNode
 from tests.unix_users import ADA, BOB, NAMELESS_UID, become, become_root_of_own_namespace, muster_as, uid_of
-from tests.waiting import eventually
 
 SPEC = ("--cpu", "1", "--mem", "64M", "--command", "true", "--hold")
 
 
 @pytest.fixture
-def open_directory() -> Iterator[Path]:
-    """Yield a directory that everybody may enter, and only root may write in."""
-    with TemporaryDirectory() as made:
-        directory = Path(made)
-        directory.chmod(0o755)
-        yield directory
-
-
-@pytest.fixture
-def path(open_directory: Path) -> Path:
-    return open_directory / "api.sock"
-
-
-@pytest.fixture
-def server(tmp_path: Path, path: Path) -> Iterator[Server]:
+def server(tmp_path: Path, socket_path: Path) -> Iterator[Server]:
     """Yield the server of a node whose project `vision` has Ada's Unix group, and whose administrators Bob's has."""
     settings = {"projects": {"vision": [f"%{ADA}"]}, "admin_group": BOB}
-    with web_server(ControlNode(tmp_path / "node", "unix-users", settings), tmp_path, "--socket", str(path)) as made:
+    with web_server(
+        ControlNode(tmp_path / "node", "unix-users", settings), tmp_path, "--socket", str(socket_path)
+    ) as made:
         yield made
 
 
 @pytest.fixture
-def muster(server: Server, path: Path) -> Callable[..., Done]:
+def muster(server: Server, socket_path: Path) -> Callable[..., Done]:
     """Run a command as such a user at the socket."""
     del server
 
     def run(user: str | int, *arguments: str) -> Done:
-        return muster_as(become(user), *arguments, server=f"unix:{path}")
+        return muster_as(become(user), *arguments, server=f"unix:{socket_path}")
 
     return run
 
@@ -110,7 +82,7 @@ def test_a_project_is_for_its_unix_group(muster, server):
             assert client.post("/sessions", json=spec).status_code == status
 
 
-def test_no_header_makes_somebody_else_of_a_user(server, path, muster):
+def test_no_header_makes_somebody_else_of_a_user(server, socket_path, muster):
     muster(BOB, "submit", *SPEC, "--name", "bobs")
     admin = server.token("root", "admin")
     headers = {
@@ -118,21 +90,21 @@ def test_no_header_makes_somebody_else_of_a_user(server, path, muster):
         "X-Forwarded-User": "root", "X-Remote-User": "root", "X-Muster-Uid": "0", "muster.uid": "0",
         "muster.connection": "connection_0", "State": '{"muster.uid": "0"}',
     }  # fmt: skip
-    answers = _as_user(ADA, lambda: _get(path, "sessions", headers))
+    answers = _as_user(ADA, lambda: _get(socket_path, "sessions", headers))
     assert (answers[0], answers[1]["items"]) == (200, [])
     # Nor does anything of that at a port.
     del headers["Authorization"]
     assert httpx.get(f"{server.url}/api/v1/sessions", headers=headers).status_code == 401
     # Metrics are read without a token from addresses that the site names, which a socket has not.
-    assert _as_user(ADA, lambda: _get(path, "../../metrics", headers))[0] == 403
+    assert _as_user(ADA, lambda: _get(socket_path, "../../metrics", headers))[0] == 403
 
 
-def test_a_user_namespace_makes_nobody_root(muster, path):
+def test_a_user_namespace_makes_nobody_root(muster, socket_path):
     muster(BOB, "submit", *SPEC, "--name", "bobs")
-    done = muster_as(become_root_of_own_namespace(ADA), "submit", *SPEC, "--name", "adas", server=f"unix:{path}")
+    done = muster_as(become_root_of_own_namespace(ADA), "submit", *SPEC, "--name", "adas", server=f"unix:{socket_path}")
     # Its client sees no root at the other end, since its namespace has none: that is not trusted.
     assert (done.code, "nothing was sent" in done.err) == (1, True)
-    answers = _as_user(become_root_of_own_namespace(ADA), lambda: _get_unchecked(path))
+    answers = _as_user(become_root_of_own_namespace(ADA), lambda: _get_unchecked(socket_path))
     assert b"200 OK" in answers
     assert b'"items":[]' in answers.replace(b" ", b"")
 
@@ -164,10 +136,10 @@ def test_nothing_is_sent_to_a_socket_that_another_user_serves(open_directory):
 
 
 @pytest.mark.usefixtures("server")
-def test_users_who_may_not_read_the_settings_use_the_socket(path, tmp_path, monkeypatch):
+def test_users_who_may_not_read_the_settings_use_the_socket(socket_path, tmp_path, monkeypatch):
     unreadable = tmp_path / "unreadable.yml"
     unreadable.touch(0o600)
-    monkeypatch.setattr(context, "SOCKET", path)
+    monkeypatch.setattr(context, "SOCKET", socket_path)
     monkeypatch.setattr(context, "SETTINGS", unreadable)
     assert muster_as(become(ADA), "submit", *SPEC, "--name", "adas").code == 0
     assert [one["name"] for one in muster_as(become(ADA), "ls", "--json").json()] == ["adas"]
@@ -180,20 +152,21 @@ def test_users_who_may_not_read_the_settings_use_the_socket(path, tmp_path, monk
         ),
     )
     # Root reads the settings. Not from the default place, where this machine's own may be.
-    monkeypatch.setenv("MUSTER_CONFIG", str(tmp_path / "muster.yml"))
-    assert "muster.yml does not exist" in muster_as(become("root"), "ls").err
+    assert "muster.yml does not exist" in muster_as(become("root"), "ls", config=tmp_path / "muster.yml").err
 
 
-def test_a_socket_is_served_without_a_port(tmp_path, path):
+def test_a_socket_is_served_without_a_port(tmp_path, socket_path):
     node = ControlNode(tmp_path / "node", "unix-users")
-    process = ForkedMuster(("web", "--socket", str(path), "--only-socket"), node.environment, tmp_path / "web.log")
-    while not path.is_socket():
+    process = ForkedMuster(
+        ("web", "--socket", str(socket_path), "--only-socket"), node.environment, tmp_path / "web.log"
+    )
+    while not socket_path.is_socket():
         assert process.poll() is None, (tmp_path / "web.log").read_text()
         time.sleep(0.05)
-    assert muster_as(become(ADA), "ls", "--json", server=f"unix:{path}").json() == []
+    assert muster_as(become(ADA), "ls", "--json", server=f"unix:{socket_path}").json() == []
     process.terminate()
     assert process.wait() == 0
-    assert not path.exists()
+    assert not socket_path.exists()
     assert "http://" not in (tmp_path / "web.log").read_text()
 
 
@@ -213,213 +186,28 @@ def test_a_socket_that_cannot_be_served_is_one_line(tmp_path, arguments, problem
     assert line.startswith(f"muster: {problem}")
 
 
-def test_a_path_that_is_served_is_left_alone_and_a_left_one_is_taken(path):
-    with listening_socket(path), pytest.raises(BadInputError, match="is served by another process"):
-        listening_socket(path)
-    assert path.is_socket()
-    with listening_socket(path):
-        assert path.stat().st_mode & 0o777 == 0o666
+def test_a_path_that_is_served_is_left_alone_and_a_left_one_is_taken(socket_path):
+    with listening_socket(socket_path), pytest.raises(BadInputError, match="is served by another process"):
+        listening_socket(socket_path)
+    assert socket_path.is_socket()
+    with listening_socket(socket_path):
+        assert socket_path.stat().st_mode & 0o777 == 0o666
 
 
-# What the server gets, by a broker of this process.
-
-
-class Door:
-    """A broker and its door, and the server's ends of both."""
-
-    def __init__(self, service: ServedNode, path: Path) -> None:
-        self.path = path
-        self._control, self.control = socket.socketpair()
-        self._hand_over, self.door = socket.socketpair(type=socket.SOCK_SEQPACKET)
-        self.line = Line(self.control)
-        self._serving = threading.Thread(target=Broker(service.service, None).serve, args=(self._control,))
-        self._unix_door = UnixDoor(listening_socket(path), self._hand_over, service.service.unix_callers)
-
-    @contextmanager
-    def opened(self) -> Iterator["Door"]:
-        self._serving.start()
-        with self._control, self._hand_over, self.door, self._unix_door:
-            yield self
-            self.control.close()
-            self._serving.join()
-
-    def client(self) -> socket.socket:
-        one = socket.socket(socket.AF_UNIX)
-        one.connect(str(self.path))
-        one.settimeout(60)
-        return one
-
-    def taken(self) -> tuple[socket.socket, Credential]:
-        """Return the connection that comes next, and what stands for its user."""
-        self.door.settimeout(60)
-        word, (descriptor,), _, _ = socket.recv_fds(self.door, 256, 1)
-        return socket.socket(fileno=descriptor), Credential(kind="connection", secret=word.decode().partition(" ")[2])
-
-    def sees(self, credential: Credential) -> Any:
-        return self.line.request("backend.search", credential, [SessionQuery()])
-
-
-@pytest.fixture
-def door(service: ServedNode, path: Path) -> Iterator[Door]:
-    with Door(service, path).opened() as made:
-        yield made
-
-
-def test_what_stands_for_a_user_holds_as_long_as_their_connection(door):
-    with door.client() as client:
-        taken, credential = door.taken()
-        assert door.sees(credential) == []
-    eventually(lambda: _is_refused(door, credential))
-    # The server still has its end.
-    assert taken.recv(1) == b""
-    taken.close()
-    with door.client() as client:
-        taken, credential = door.taken()
-        assert door.sees(credential) == []
-        taken.shutdown(socket.SHUT_RDWR)
-        assert client.recv(1) == b""
-        eventually(lambda: _is_refused(door, credential))
-        taken.close()
-
-
-def test_a_browsers_sign_in_does_not_outlast_it(door):
-    with door.client():
-        taken, credential = door.taken()
-        with taken, pytest.raises(NoTokenError):
-            door.line.request("caller.sign_in", credential)
-        with pytest.raises(NoTokenError):
-            door.line.request("caller.token", Credential(kind="token", secret=credential.secret))
-        with pytest.raises(NoTokenError):
-            door.line.request("caller.token", Credential(kind="connection", secret="connection_guessed"))
-
-
-def test_one_user_has_so_many_connections_and_no_more(door, monkeypatch):
-    monkeypatch.setattr(UnixCallers, "MOST_OF_ONE", 1)
-    with door.client():
-        taken, credential = door.taken()
-        with door.client() as refused:
-            assert refused.recv(1) == b""
-        assert door.sees(credential) == []
-        taken.close()
-
-
-def test_another_user_is_not_shut_out_by_that(service, monkeypatch):
-    callers = service.service.unix_callers
-    monkeypatch.setattr(UnixCallers, "MOST_OF_ONE", 2)
-    monkeypatch.setattr(UnixCallers, "MOST", 3)
-    first = [callers.admit(uid_of(ADA)) for _ in range(2)]
-    with pytest.raises(TooManyConnectionsError):
-        callers.admit(uid_of(ADA))
-    callers.admit(uid_of(BOB))
-    with pytest.raises(TooManyConnectionsError):
-        callers.admit(uid_of(BOB))
-    callers.forget(first[0])
-    callers.admit(uid_of(BOB))
-
-
-def test_a_users_uids_for_user_namespaces_count_as_one(service, monkeypatch, tmp_path):
-    """`unshare --map-users` connects by as many uids as /etc/subuid grants, each of which had a share of its own."""
-    granted = tmp_path / "subuid"
-    granted.write_text("nonsense\nbob:x:9\nada:100000:65536\n1000:165536:65536\n", encoding="utf-8")
-    monkeypatch.setattr(unix_accounts, "_SUBORDINATE", granted)
-    callers = service.service.unix_callers
-    monkeypatch.setattr(UnixCallers, "MOST_OF_ONE", 2)
-    first = [callers.admit(uid) for uid in (100_000, 165_535)]
-    for uid in (100_001, 165_535):
-        with pytest.raises(TooManyConnectionsError):
-            callers.admit(uid)
-    for uid in (165_536, 99_999, uid_of(ADA)):
-        callers.admit(uid)
-    callers.forget(first[0])
-    callers.admit(100_001)
-
-
-class _FullEpoll:
-    """An epoll that watches no further file at first, as where the machine's limit of them is reached."""
-
-    def __init__(self, epoll: Callable[[], select.epoll]) -> None:
-        self._epoll = epoll()
-        self.is_full = True
-
-    def register(self, connection: socket.socket, events: int) -> None:
-        if self.is_full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._epoll.register(connection, events)
-
-    def unregister(self, number: int) -> None:
-        self._epoll.unregister(number)
-
-    def poll(self) -> list[tuple[int, int]]:
-        return self._epoll.poll()
-
-
-def test_a_connection_that_cannot_be_watched_is_ended_and_counts_no_longer(service, path, monkeypatch):
-    full = _FullEpoll(select.epoll)
-    monkeypatch.setattr(select, "epoll", lambda: full)
-    monkeypatch.setattr(UnixCallers, "MOST_OF_ONE", 1)
-    with Door(service, path).opened() as door:
-        with door.client() as client:
-            taken, credential = door.taken()
-            # The server has it, and must not go on with it.
-            assert (client.recv(1), taken.recv(1)) == (b"", b"")
-            eventually(lambda: _is_refused(door, credential))
-            taken.close()
-        full.is_full = False
-        with door.client():
-            taken, credential = door.taken()
-            assert door.sees(credential) == []
-            taken.close()
-
-
-@pytest.mark.parametrize("name", ["*", "%wheel", "@vision", "SITE\\ada", "a/b", "ada lovelace", "", "x" * 65, "ada\n"])
-def test_a_name_that_means_something_else_owns_nothing(service, monkeypatch, name):
-    monkeypatch.setattr(unix_callers, "name_of", lambda _uid: name)
-    callers = service.service.unix_callers
-    with pytest.raises(NoTokenError, match="cannot own sessions"):
-        callers.of_secret(callers.admit(1234))
-
-
-def test_the_servers_own_user_is_nobody(service):
-    callers = service.service.unix_callers
-    callers.refuse_server(uid_of(ADA))
-    with pytest.raises(NoTokenError, match="is the web server's own"):
-        callers.of_secret(callers.admit(uid_of(ADA)))
-    assert callers.of_secret(callers.admit(uid_of(BOB))).user == BOB
-
-
-def test_who_took_over_the_server_does_not_come_in_by_the_socket(tmp_path, path, monkeypatch):
+def test_who_took_over_the_server_does_not_come_in_by_the_socket(tmp_path, socket_path, monkeypatch):
     monkeypatch.setattr(processes, "USER", ADA)
-    with web_server(ControlNode(tmp_path / "node", "unix-users"), tmp_path, "--socket", str(path)):
-        refused = muster_as(become(ADA), "ls", server=f"unix:{path}")
+    with web_server(ControlNode(tmp_path / "node", "unix-users"), tmp_path, "--socket", str(socket_path)):
+        refused = muster_as(become(ADA), "ls", server=f"unix:{socket_path}")
         assert (refused.code, "is the web server's own" in refused.err) == (1, True)
-        assert muster_as(become(BOB), "ls", server=f"unix:{path}").code == 0
+        assert muster_as(become(BOB), "ls", server=f"unix:{socket_path}").code == 0
 
 
-def test_another_user_than_root_serves_no_socket(path):
-    done = muster_as(become(ADA), "web", "--socket", str(path))
+def test_another_user_than_root_serves_no_socket(socket_path):
+    done = muster_as(become(ADA), "web", "--socket", str(socket_path))
     assert (done.code, done.err) == (
         2,
         "muster: --socket: only root's server can have one; start it as root, or leave --socket out\n",
     )
-
-
-def test_rights_are_looked_up_for_each_request(service, monkeypatch):
-    callers = service.service.unix_callers
-    secret = callers.admit(uid_of(ADA))
-    assert callers.of_secret(secret).scope is Scope.USER
-    object.__setattr__(service.settings, "admin_group", ADA)
-    assert callers.of_secret(secret).scope is Scope.ADMIN
-    monkeypatch.setattr(unix_callers, "name_of", lambda _uid: None)
-    with pytest.raises(NoTokenError):
-        callers.of_secret(secret)
-
-
-def _is_refused(door: Door, credential: Credential) -> bool:
-    try:
-        door.sees(credential)
-    except NoTokenError:
-        return True
-    return False
 
 
 def _as_user(who: str | Callable[[], None], ask: Callable[[], Any]) -> Any:
