@@ -52,6 +52,12 @@ NAMED = [
         "        (void)close_all;\n",
     ),
     (
+        "each launch reads the lease",
+        "lease.c",
+        "    atomic_store(&lease->gate.grant, lease->table->grant);\n",
+        "",
+    ),
+    (
         "a start time is ignored",
         "process.c",
         "    if (process->started != 0 && process->started != line.started)\n        return false;\n",

@@ -53,6 +53,26 @@ def test_a_gpu_that_is_not_in_the_limits_needs_no_lease(containers, fake_driver)
     assert containers[0].run(1, "once", "kernel") == "0\n"
 
 
+def test_a_launch_within_a_turn_reads_no_lease(containers, fake_driver):
+    """Only so does it cost nanoseconds: the lease's file is read when a turn begins, not for each launch."""
+    containers[0].limit({fake_driver.uuids()[0]: 500})
+    script = """
+        context()
+        run = kernel("noop")
+        def reads():
+            with open("/proc/self/io") as counters:
+                return int(dict(line.split(": ") for line in counters)["syscr"])
+        ok(launch(run))
+        before = reads()
+        for _ in range(10000):
+            ok(launch(run))
+        tell(reads() - before)
+    """
+    status, told, errors = containers[0].python(script)
+    assert status == 0, errors
+    assert int(told) < 1000
+
+
 def test_shares_hold_for_kernels_graphs_and_contexts(containers, fake_driver, clock):
     first, second, third, fourth = fake_driver.uuids()
     one, two, three = containers
