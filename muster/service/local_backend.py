@@ -14,7 +14,7 @@ from muster.core.model.apps import App
 from muster.core.model.session import Session, kernel_named
 from muster.core.model.token import Token
 from muster.core.usage.report import usage_report
-from muster.core.values.errors import BadInputError
+from muster.core.values.errors import BadInputError, StoreUnavailableError
 from muster.service.agents.agents import AgentOccupancy, Agents
 from muster.service.agents.reservations import Reservations
 from muster.service.agents.resources import ClusterResources, visible_gpus
@@ -182,8 +182,12 @@ class LocalBackend:
                 raise KeyUsedError from None
             same = list(self._store.get(earlier.session_ids).values())
             return SubmittedView.of(self._queries.visible(same), {}, again=True)
-        impossible = impossible_waits(self._store, self._settings, new, time.time())
-        return SubmittedView.of(new, impossible, warnings=warnings_about(self._store, self._settings, new))
+        try:
+            impossible = impossible_waits(self._store, self._settings, new, time.time())
+            return SubmittedView.of(new, impossible, warnings=warnings_about(self._store, self._settings, new))
+        except StoreUnavailableError:
+            # They are queued: who gets an error submits them again.
+            return SubmittedView.of(new, {})
 
     def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRunView:
         """Return what would become of a submit.

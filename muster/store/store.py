@@ -31,6 +31,7 @@ from muster.store.database.counters import (
 )
 from muster.store.database.listener import CHANNEL, listening
 from muster.store.database.postgresql import lossy_settings
+from muster.store.database.settling import settled
 from muster.store.database.tables import NOT_ENDED, agents, events, kernels, logs, sessions
 from muster.store.deliveries import Deliveries
 from muster.store.folders import Folders, check_mountable
@@ -121,17 +122,25 @@ class Store:
         """Add new sessions with their kernels: all of them or none.
 
         Raises NameTakenError when a session that has not ended has one of the names, SubmittedBeforeError when the
-        submission was done already, and what the check raises.
+        submission was done already, what the check raises, and OutcomeUnknownError where the database is lost for long.
         """
-        if not new:
-            return
+        if new:
+            # Who is told that it failed submits them again.
+            settled(lambda may_be_there: self._add(new, submission, check, may_be_there=may_be_there))
+
+    def _add(
+        self, new: Sequence[Session], submission: Submission | None, check: PendingCheck | None, *, may_be_there: bool
+    ) -> None:
         # Made before the transaction: of a hundred thousand kernels they take seconds, in which nobody else writes. In
         # one order everywhere, as in all writes of several rows: writers that wait for each other's rows would wait
         # forever otherwise.
         rows = [session_row(session) for session in sorted(new, key=lambda session: session.name)]
         rows_of_kernels = [row for session in new for row in kernel_rows(session)]
         with writing(self._engine) as connection:
+            # An earlier try that is still being committed has the counter: it is over after that.
             revision = increment_counter(connection, SESSION_REVISION)
+            if may_be_there and self._reader.of_ids(connection, [new[0].id]):
+                return
             if submission is not None:
                 claim(connection, submission, [session.id for session in new])
             if check is not None:

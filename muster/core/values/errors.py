@@ -51,6 +51,10 @@ class StoreUnavailableError(MusterError):
     """The database does not answer."""
 
 
+class OutcomeUnknownError(StoreUnavailableError):
+    """The database was lost before it said whether a change was made."""
+
+
 class UnwritableError(MusterError):
     """A file of the control node's own state cannot be written: its disk may be full."""
 

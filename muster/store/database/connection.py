@@ -13,7 +13,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from muster.core.values.errors import BadInputError, DatabaseAwayError, SettingsError, StoreUnavailableError
+from muster.core.values.errors import (
+    BadInputError,
+    DatabaseAwayError,
+    OutcomeUnknownError,
+    SettingsError,
+    StoreUnavailableError,
+)
 from muster.store.database import postgresql
 from muster.store.database.fence import check_fence
 
@@ -114,6 +120,14 @@ def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailableError:
     return StoreUnavailableError(f"database {shown(engine.url)} failed: {cause}; {remedy}")
 
 
+def _unknown(engine: sa.Engine, error: Exception) -> OutcomeUnknownError:
+    cause = one_line(getattr(error, "orig", None) or error)
+    return OutcomeUnknownError(
+        f"database {shown(engine.url)} was lost while it made a change: {cause};"
+        " the change may have been made all the same: look before you try again"
+    )
+
+
 def _passing_remedy(engine: sa.Engine, cause: str) -> str:
     """Return what helps against a trouble of the machine that holds the database; empty for any other."""
     here = f"of {Path(engine.url.database or '').parent}" if engine.dialect.name == "sqlite" else "of the server"
@@ -135,8 +149,9 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Open a transaction that is committed whole or not at all.
 
-    Raises StoreUnavailableError when the database fails, BadInputError for a value that it does not take, and
-    QueueLockLostError where this thread works the queue and a newer worker has begun.
+    Raises StoreUnavailableError when the database fails, as an OutcomeUnknownError where it may have committed before,
+    BadInputError for a value that it does not take, and QueueLockLostError where this thread works the queue and a
+    newer worker has begun.
     """
     with _transaction(engine, _WRITING) as connection:
         check_fence(engine, connection)
@@ -145,19 +160,23 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 @contextmanager
 def _transaction(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) -> Iterator[sa.Connection]:
+    commits = False
     try:
         with (
             engine.connect() as connection,
             _with_options(connection, options[engine.dialect.name]).begin(),
         ):
             yield connection
+            commits = options is _WRITING
     except sa.exc.DataError as error:
         cause = one_line(error.orig or error)
         raise BadInputError(f"the database does not take a value: {cause}; write another") from error
     except (sa.exc.DatabaseError, sa.exc.TimeoutError) as error:
         if isinstance(error, _FAULTS_OF_OURS) and postgresql.DENIED not in str(error.orig):
             raise
-        raise unavailable(engine, error) from error
+        # What a server that is still there answers to a COMMIT is that it did not.
+        is_lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+        raise (_unknown if commits and is_lost else unavailable)(engine, error) from error
 
 
 def _with_options(connection: sa.Connection, options: Mapping[str, Any]) -> sa.Connection:
