@@ -25,10 +25,10 @@ class _Cut(NamedTuple):
 
 
 class PostgresqlProxy:
-    """A proxy that leads new connections to the server at `target`, a port, or to none. Others stay where they are."""
+    """A proxy that leads to the server at a port, or nowhere."""
 
     def __init__(self, target: int) -> None:
-        self.target: int | None = target
+        self._target: int | None = target
         self.cut_commits = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._port: int = self._listener.getsockname()[1]
@@ -45,22 +45,26 @@ class PostgresqlProxy:
         with self._lock:
             self._cuts[statement.encode()] = _Cut(when, stays_away)
 
-    def cut_all(self) -> None:
-        """Cut all connections."""
-        with self._lock:
-            ends, self._ends = self._ends, set()
-        _close(*ends)
+    def lead_to(self, target: int) -> None:
+        """Lead all to another server: cut the connections that there are."""
+        self._target = target
+        self._cut_all()
 
     def close(self) -> None:
         _close(self._listener)
-        self.cut_all()
+        self._cut_all()
+
+    def _cut_all(self) -> None:
+        with self._lock:
+            ends, self._ends = self._ends, set()
+        _close(*ends)
 
     def _accept(self) -> None:
         with suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
                 try:
-                    server = socket.create_connection(("127.0.0.1", self.target or 0))
+                    server = socket.create_connection(("127.0.0.1", self._target or 0))
                 except OSError:
                     _close(client)
                     continue
@@ -78,7 +82,7 @@ class PostgresqlProxy:
     def _note_cut(self, cut: _Cut) -> None:
         self.cut_commits += 1
         if cut.stays_away:
-            self.target = None
+            self._target = None
 
 
 class _Connection:

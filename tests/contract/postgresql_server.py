@@ -16,30 +16,30 @@ import psycopg
 
 _USER = "postgres"
 _ENVIRONMENT = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
-# Nothing here outlives the tests, so a crash of the machine may lose it, nobody replicates it, and nothing grows so
-# large that it needs to be vacuumed: with dozens of databases that would be every other second.
+# Nothing here outlives the tests, so a crash of the machine may lose it, and nothing grows so large that it needs to be
+# vacuumed: with dozens of databases that would be every other second.
 _CONFIGURATION = """
 fsync = off
 full_page_writes = off
 wal_level = replica
-max_wal_senders = 0
 autovacuum = off
 max_connections = 60
 listen_addresses = '127.0.0.1'
 """
 _ACCESS = """
 host all guarded 127.0.0.1/32 scram-sha-256
-host all all 127.0.0.1/32 trust
+host all,replication all 127.0.0.1/32 trust
 """
 
 
 class PostgresqlServer:
     """A cluster of databases; `url` names one of them for the store.
 
-    What was committed survives that the server is killed only with `keeps_commits`.
+    What was committed survives that the server is killed only with `keeps_commits`. Only one that `replicates` can have
+    a standby.
     """
 
-    def __init__(self, directory: Path, *, keeps_commits: bool = False) -> None:
+    def __init__(self, directory: Path, *, keeps_commits: bool = False, replicates: bool = False) -> None:
         self._take(directory)
         arguments = ("--pgdata", str(self._data), "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8")
         made = subprocess.run(
@@ -48,7 +48,8 @@ class PostgresqlServer:
         )  # fmt: skip
         assert made.returncode == 0, made.stdout + made.stderr
         waits = "on" if keeps_commits else "off"
-        self._configure(f"synchronous_commit = {waits}\n{_CONFIGURATION}")
+        senders = 2 if replicates else 0
+        self._configure(f"synchronous_commit = {waits}\nmax_wal_senders = {senders}\n{_CONFIGURATION}")
         (self._data / "pg_hba.conf").write_text(_ACCESS, encoding="utf-8")
         self.start()
         self.run("CREATE ROLE guarded LOGIN PASSWORD 'right'")
@@ -68,6 +69,39 @@ class PostgresqlServer:
             subprocess.run(["chown", "-R", f"{_USER}:{_USER}", str(directory)], check=True)
         server.start()
         return server
+
+    @classmethod
+    def standby(cls, primary: "PostgresqlServer", directory: Path) -> "PostgresqlServer":
+        """Start a hot standby of a primary that runs."""
+        server = cls.__new__(cls)
+        server._take(directory)
+        place = ("--pgdata", str(server._data), "--host=127.0.0.1", f"--port={primary.port}", f"--username={_USER}")
+        options = ("--wal-method=stream", "--checkpoint=fast", "--write-recovery-conf", "--no-sync")
+        copied = subprocess.run(
+            [*_as_user(), _program("pg_basebackup"), *place, *options],
+            env=_ENVIRONMENT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert copied.returncode == 0, copied.stdout + copied.stderr
+        server._configure("")
+        server.start()
+        return server
+
+    def catch_up_with(self, primary: "PostgresqlServer") -> None:
+        """Wait until this standby has what is committed on the primary."""
+        ((newest,),) = primary.run("SELECT pg_current_wal_flush_lsn()")
+        while self.run("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", newest) != [(True,)]:
+            time.sleep(0.02)
+
+    def lose_the_primary(self) -> None:
+        """Let this standby get nothing more of its primary, which does not notice."""
+        self.run("ALTER SYSTEM SET primary_conninfo = ''")
+        self.run("SELECT pg_reload_conf()")
+        while self.run("SELECT pid FROM pg_stat_wal_receiver"):
+            time.sleep(0.02)
+
+    def promote(self) -> None:
+        """Make this standby a primary of its own."""
+        assert self.run("SELECT pg_promote()") == [(True,)]
 
     def _take(self, directory: Path) -> None:
         self._data = directory / "data"
@@ -162,10 +196,19 @@ class PostgresqlServer:
 
 
 @contextmanager
-def postgresql_server(*, keeps_commits: bool = False) -> Iterator[PostgresqlServer]:
+def postgresql_server(*, keeps_commits: bool = False, replicates: bool = False) -> Iterator[PostgresqlServer]:
     # Not below pytest's directory, which is closed to the server's user.
     with tempfile.TemporaryDirectory(prefix="muster-postgresql-") as directory:
-        server = PostgresqlServer(Path(directory), keeps_commits=keeps_commits)
+        server = PostgresqlServer(Path(directory), keeps_commits=keeps_commits, replicates=replicates)
+        yield server
+        server.stop(signal.SIGQUIT)
+
+
+@contextmanager
+def standby_server(primary: PostgresqlServer) -> Iterator[PostgresqlServer]:
+    """Yield a hot standby of a primary that runs."""
+    with tempfile.TemporaryDirectory(prefix="muster-postgresql-") as directory:
+        server = PostgresqlServer.standby(primary, Path(directory))
         yield server
         server.stop(signal.SIGQUIT)
 

@@ -172,7 +172,7 @@ def _transaction(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) ->
         cause = one_line(error.orig or error)
         raise BadInputError(f"the database does not take a value: {cause}; write another") from error
     except (sa.exc.DatabaseError, sa.exc.TimeoutError) as error:
-        if isinstance(error, _FAULTS_OF_OURS) and postgresql.DENIED not in str(error.orig):
+        if isinstance(error, _FAULTS_OF_OURS) and not postgresql.is_of_the_server(str(error.orig)):
             raise
         # What a server that is still there answers to a COMMIT is that it did not.
         is_lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated

@@ -27,16 +27,24 @@ _OPTIONS = (
     " -c tcp_user_timeout=20000 -c lock_timeout=30000 -c idle_in_transaction_session_timeout=60000"
 )
 _CROWDED = "too many clients"
-DENIED = "permission denied for "
+_DENIED = "permission denied for "
+# What a server says that takes no writes: a standby by either, and one that was set so by the first.
+_READ_ONLY = ("read-only transaction", "during recovery")
+_NAME_THE_PRIMARY = (
+    "it is a standby, or was set to be only read: let `database` name the primary;"
+    " with several hosts, add target_session_attrs=read-write"
+)
 _REMEDIES = (
     ("password authentication failed", "mend user and password in `database`"),
     ("no password supplied", "write the password into `database`, or give it by a .pgpass file"),
     ("no pg_hba.conf entry", "allow this host and user in the server's pg_hba.conf"),
     ("does not exist", "create it there (createuser, createdb), or mend `database`"),
     ("permission denied for schema", "make the user owner of the database: ALTER DATABASE … OWNER TO …"),
-    (DENIED, "make the user owner of the tables as well: ALTER TABLE … OWNER TO …"),
+    (_DENIED, "make the user owner of the tables as well: ALTER TABLE … OWNER TO …"),
     (_CROWDED, "raise max_connections of the server"),
+    *((part, _NAME_THE_PRIMARY) for part in _READ_ONLY),
 )
+_PASSING = frozenset({_CROWDED, *_READ_ONLY})
 # Without them, a server that crashes comes back without its newest commits, and its place stays the same.
 _KEEPING_COMMITS = ("fsync", "synchronous_commit")
 _NOT_REACHED = "see that the server runs and is reachable from here, or mend host and port in `database`"
@@ -73,7 +81,12 @@ def connect(engine: sa.Engine) -> "psycopg.Connection[tuple[Any, ...]]":
 
 def is_wrong(cause: str) -> bool:
     """Return whether a connection was refused for a reason that will not pass by itself."""
-    return any(part in cause for part, _ in _REMEDIES if part != _CROWDED)
+    return any(part in cause for part, _ in _REMEDIES if part not in _PASSING)
+
+
+def is_of_the_server(cause: str) -> bool:
+    """Return whether a statement was refused for what the server is or allows, rather than for what it says."""
+    return any(part in cause for part in (_DENIED, *_READ_ONLY))
 
 
 def remedy(cause: str, otherwise: str = _NOT_REACHED) -> str:
