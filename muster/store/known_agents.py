@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from muster.contract.report import Report, stored_report
 from muster.core.agents.agent import Agent
 from muster.store.database.counters import kept_value_of
+from muster.store.database.postgresql import history_of
 from muster.store.database.tables import agents
 from muster.store.rows import agent_from
 
@@ -40,7 +41,7 @@ class KnownAgents:
         self._agents: dict[str, Agent] = {}
         self._sorted: tuple[Agent, ...] = ()
         self._revision = -1
-        self._numbers: tuple[int, ...] = ()
+        self._numbers: tuple[int | str, ...] = ()
         self._reports: dict[str, tuple[str, Report | None]] = {}
 
     def note_written(self, reports: Mapping[str, tuple[str, Report]]) -> None:
@@ -53,7 +54,7 @@ class KnownAgents:
 
         `counters` are `AGENT_COUNTERS` as this transaction sees them.
         """
-        numbers = tuple(counters[name] for name in AGENT_COUNTERS)
+        numbers: tuple[int | str, ...] = (*map(counters.__getitem__, AGENT_COUNTERS), history_of(connection))
         with self._lock:
             if numbers == self._numbers:
                 return self._sorted

@@ -45,8 +45,8 @@ class PostgresqlProxy:
         with self._lock:
             self._cuts[statement.encode()] = _Cut(when, stays_away)
 
-    def lead_to(self, target: int) -> None:
-        """Lead all to another server: cut the connections that there are."""
+    def lead_to(self, target: int | None) -> None:
+        """Lead all to another server, or nowhere: cut the connections that there are."""
         self._target = target
         self._cut_all()
 

@@ -22,6 +22,7 @@ class LeanConnection:
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self.dialect = engine.dialect
+        self.info: dict[str, str] = {}
         # The pool would close it with its wrapper.
         self._pooled = engine.raw_connection()
         self._driver: Any = self._pooled.driver_connection

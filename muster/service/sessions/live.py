@@ -105,12 +105,23 @@ class LiveChanges:
             self._news.wait(None if idle else POLL_S)
             self._news.clear()
             try:
+                if trouble.is_on:
+                    self._go_back_if_after(self._store.last_event())
                 while self._read():
                     continue
                 trouble.over("news of sessions come again")
             except StoreUnavailableError as error:
                 trouble.note(f"news of sessions wait: {error}")
                 self._stopped.wait(POLL_S)
+
+    def _go_back_if_after(self, newest: int) -> None:
+        """Read the newest changes once more where some that were read are lost, and their numbers others' now.
+
+        So it is where a replica became the primary without the newest commits.
+        """
+        with self._lock:
+            if newest < self._last:
+                self._last = max(0, newest - _MOST_AT_ONCE)
 
     def _read(self) -> bool:
         """Pass on the next changes; return whether there may be more."""

@@ -76,12 +76,14 @@ def new_engine(url: str) -> sa.Engine:
     if parsed.drivername not in {"postgresql", postgresql.DRIVER}:
         raise SettingsError(f"database: a URL of {parsed.drivername} cannot be opened; {examples}")
     try:
-        return sa.create_engine(postgresql.with_defaults(parsed), pool_pre_ping=True, json_serializer=_to_json)
+        engine = sa.create_engine(postgresql.with_defaults(parsed), pool_pre_ping=True, json_serializer=_to_json)
     except ImportError as error:
         raise SettingsError(
             f"database {shown(parsed)} cannot be opened: its driver cannot be loaded ({one_line(error)});"
             " pip install 'psycopg[binary]' into Muster's environment"
         ) from None
+    sa.event.listen(engine, "connect", postgresql.note_history)
+    return engine
 
 
 class JsonText(str):

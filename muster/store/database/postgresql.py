@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 if TYPE_CHECKING:
     import psycopg
+    from sqlalchemy.pool import ConnectionPoolEntry
 
 DRIVER = "postgresql+psycopg"
 PREFIX = "muster on "
@@ -45,6 +46,11 @@ _REMEDIES = (
     *((part, _NAME_THE_PRIMARY) for part in _READ_ONLY),
 )
 _PASSING = frozenset({_CROWDED, *_READ_ONLY})
+# What one run of a server shows of a database is one history, also where a standby is promoted meanwhile.
+_HISTORY_OF = (
+    "SELECT pg_postmaster_start_time()::text || '/' || oid::text FROM pg_database WHERE datname = current_database()"
+)
+_HISTORY = "muster history"
 # Without them, a server that crashes comes back without its newest commits, and its place stays the same.
 _KEEPING_COMMITS = ("fsync", "synchronous_commit")
 _NOT_REACHED = "see that the server runs and is reachable from here, or mend host and port in `database`"
@@ -77,6 +83,22 @@ def connect(engine: sa.Engine) -> "psycopg.Connection[tuple[Any, ...]]":
 
     _, arguments = engine.dialect.create_connect_args(engine.url)
     return psycopg.connect(**arguments, autocommit=True)
+
+
+def note_history(connection: "psycopg.Connection[tuple[str]]", entry: "ConnectionPoolEntry") -> None:
+    """Note with a new connection of a pool what `history_of` says of it."""
+    connection.autocommit = True
+    row = connection.execute(_HISTORY_OF).fetchone()
+    connection.autocommit = False
+    entry.info[_HISTORY] = row and row[0]
+
+
+def history_of(connection: sa.Connection) -> str:
+    """Return words that differ where what was read by another connection may not hold: the server may be a replica.
+
+    A replica that was promoted may lack the newest commits, and gives their numbers to others. Empty with SQLite.
+    """
+    return str(connection.info.get(_HISTORY, ""))
 
 
 def is_wrong(cause: str) -> bool:

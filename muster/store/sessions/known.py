@@ -8,6 +8,7 @@ from threading import Lock
 import sqlalchemy as sa
 
 from muster.core.model.session import FINAL, Session, SessionState
+from muster.store.database.postgresql import history_of
 from muster.store.database.tables import NOT_ENDED, sessions
 from muster.store.sessions.reader import SELECT, SessionReader, wait_ids
 from muster.store.sessions.waits import KnownWaits, WaitChanges, read_waits, wait_from
@@ -23,13 +24,15 @@ _NEWS = SELECT.where(sessions.c.revision > sa.bindparam("known"))
 class KnownQueue:
     """The sessions that had not ended as of a revision, by id and in a tuple, and why they waited.
 
-    `dependencies` holds those of pending sessions that have any, by the session's id.
+    `dependencies` holds those of pending sessions that have any, by the session's id. `history` is that of the database
+    in which the revision was given (`history_of`).
     """
 
     by_id: Mapping[str, Session] = field(default_factory=dict)
     waits: KnownWaits = field(default_factory=KnownWaits)
     revision: int = _NOTHING_KNOWN
     dependencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    history: str = ""
     sessions: tuple[Session, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,18 +46,20 @@ class KnownSessions:
         self._reader = reader
         self._lock = Lock()
         self._known = KnownQueue()
-        self._ended: Mapping[str, Session] = {}
+        self._ended: tuple[str, Mapping[str, Session]] = ("", {})
 
     def read(self, connection: sa.Connection, revision: int) -> KnownQueue:
         """Return the sessions that have not ended; the same values where nothing has changed.
 
         `revision` is the value of SESSION_REVISION that this transaction sees.
         """
+        history = history_of(connection)
         with self._lock:
+            known = self._known if self._known.history == history else KnownQueue(history=history)
             # A later transaction's values are not as of this one's moment.
-            usable = self._known if self._known.revision <= revision else KnownQueue()
+            usable = known if known.revision <= revision else KnownQueue(history=history)
             now = self._as_of(revision, usable, connection)
-            if usable is self._known:
+            if usable is known:
                 self._known = now
         return now
 
@@ -77,11 +82,12 @@ class KnownSessions:
         """Return by id the ended sessions that a pending one depends on."""
         # Not by a set's difference, which would go through the whole queue.
         needed = {key for keys in queue.dependencies.values() for key in keys if key not in queue.by_id}
+        history, ended = self._ended
         # An ended session does not change any more.
-        known = {key: session for key, session in self._ended.items() if key in needed}
+        known = {key: session for key, session in ended.items() if key in needed} if history == queue.history else {}
         found = known | self._reader.of_ids(connection, sorted(needed - known.keys()))
         # Another thread may keep what its transaction needs instead, at any time.
-        self._ended = found
+        self._ended = (queue.history, found)
         return found
 
     def _as_of(self, revision: int, known: KnownQueue, connection: sa.Connection) -> KnownQueue:
@@ -109,7 +115,7 @@ class KnownSessions:
             # Those that were just read have theirs.
             older = (key for key, row in of_sessions.items() if row in renewed and key not in changed)
             by_id |= {key: replace(by_id[key], wait=waits[of_sessions[key]]) for key in older}
-        return KnownQueue(by_id, new, revision, dependencies)
+        return KnownQueue(by_id, new, revision, dependencies, known.history)
 
 
 def _is_pending(session: Session | None) -> bool:
