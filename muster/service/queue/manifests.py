@@ -12,6 +12,7 @@ from muster.core.lifecycle.transitions import Event
 from muster.core.lifecycle.turn import Convergence
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.values.errors import StoreUnavailableError
 from muster.service.identity.owner_uids import with_uids
 from muster.store.store import Store
 
@@ -86,7 +87,10 @@ class ManifestWriter:
     def failures(
         self, visit: Convergence, snapshot: Snapshot, keys: Mapping[str, KeyPair], generation: int
     ) -> dict[str, Event]:
-        """Return by session id the failures of those launches of which no manifest can be written."""
+        """Return by session id the failures of those launches of which no manifest can be written.
+
+        Raises StoreUnavailableError.
+        """
         found = {}
         nothing = LastWords(self._store, {agent.id: Spools() for agent in visit.agents})
         for session in snapshot.placed:
@@ -94,6 +98,8 @@ class ManifestWriter:
                 alone = replace(snapshot, sessions=(session,))
                 try:
                     self.manifests(visit, alone, keys, generation, nothing)
+                except StoreUnavailableError:
+                    raise
                 except Exception as error:
                     log.exception("no manifest can be written for session %s", session.id)
                     reason = f"its manifest cannot be written ({type(error).__name__}); the daemon's log says why"

@@ -27,7 +27,7 @@ from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
-from muster.core.values.errors import MusterError, SettingsError
+from muster.core.values.errors import MusterError, SettingsError, StoreUnavailableError
 from muster.core.values.garbage import without_garbage_collection
 from muster.service.queue.agent_sampling import AgentSampling
 from muster.service.queue.manifests import LastWords, ManifestWriter
@@ -232,6 +232,9 @@ class QueueWorker:
         last_words = LastWords(self._shell.store, unfetched_spools(visit.agents, snapshot, self.ledger.fetched))
         try:
             manifests = self._writer.manifests(visit, snapshot, keys, generation, last_words)
+        except StoreUnavailableError:
+            # The next worker goes on: no launch has failed.
+            raise
         except Exception:  # noqa: BLE001 - whatever it is, one session's spec must not cost the others their visit
             failures = self._writer.failures(visit, snapshot, keys, generation)
             self._apply(list(failures.values()))

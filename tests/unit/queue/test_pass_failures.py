@@ -6,8 +6,11 @@ from itertools import count
 import pytest
 
 from muster.core.agents.agent import AgentState
+from muster.core.launch.manifest import LaunchPolicy
 from muster.core.model.session import SessionState
-from muster.core.values.errors import AnsibleFailedError
+from muster.core.values.errors import AnsibleFailedError, StoreUnavailableError
+from muster.service.queue.worker import QueueWorker
+from muster.store.owner_uids import OwnerUids
 from tests.strategies.values import new_id
 
 S = SessionState
@@ -164,3 +167,21 @@ def test_a_stop_that_fails_is_tried_once_for_each_observation(node, agents):
     agents[0].stops_fail = False
     node.run()
     assert node.state(session) is S.TERMINATED
+
+
+def test_uids_that_the_database_does_not_tell_for_a_moment_fail_no_launch(node, monkeypatch):
+    node.shell = replace(node.shell, launch_policy=LaunchPolicy(owner_uid_range=range(5000, 5010)))
+    node.worker = QueueWorker(node.shell, node.inbox.put)
+    session = node.submit()
+
+    def away(_uids, _owners, _range, _kept):
+        raise StoreUnavailableError("database postgresql://db failed: connection lost")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(OwnerUids, "given", away)
+        with pytest.raises(StoreUnavailableError):
+            node.run()
+    assert node.state(session) is S.PREPARING
+    node.restart()
+    node.run()
+    assert node.state(session) is S.RUNNING
