@@ -27,7 +27,8 @@ _OPTIONS = (
     "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
     " -c tcp_user_timeout=20000 -c lock_timeout=30000 -c idle_in_transaction_session_timeout=60000"
 )
-_CROWDED = "too many clients"
+# Of all clients; of those that are no superusers; and of one role, or of one database.
+_CROWDED = ("too many clients", "connection slots are reserved", "too many connections for")
 _DENIED = "permission denied for "
 # What a server says that takes no writes: a standby by either, and one that was set so by the first.
 _READ_ONLY = ("read-only transaction", "during recovery")
@@ -42,10 +43,10 @@ _REMEDIES = (
     ("does not exist", "create it there (createuser, createdb), or mend `database`"),
     ("permission denied for schema", "make the user owner of the database: ALTER DATABASE … OWNER TO …"),
     (_DENIED, "make the user owner of the tables as well: ALTER TABLE … OWNER TO …"),
-    (_CROWDED, "raise max_connections of the server"),
+    *((part, "raise max_connections of the server, or the role's or the database's own limit") for part in _CROWDED),
     *((part, _NAME_THE_PRIMARY) for part in _READ_ONLY),
 )
-_PASSING = frozenset({_CROWDED, *_READ_ONLY})
+_PASSING = frozenset({*_CROWDED, *_READ_ONLY})
 # What one run of a server shows of a database is one history, also where a standby is promoted meanwhile.
 _HISTORY_OF = (
     "SELECT pg_postmaster_start_time()::text || '/' || oid::text FROM pg_database WHERE datname = current_database()"

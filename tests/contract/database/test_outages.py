@@ -129,7 +129,28 @@ def test_an_error_that_needs_a_change_by_hand_is_no_passing_outage(text):
     engine = new_engine("postgresql://host/name")
     assert type(cannot_be_opened(engine, Exception(text))) is SettingsError
     assert type(cannot_be_opened(engine, Exception("connection refused"))) is DatabaseAwayError
-    assert type(cannot_be_opened(engine, Exception("FATAL: too many clients already"))) is DatabaseAwayError
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FATAL: sorry, too many clients already",
+        "FATAL: remaining connection slots are reserved for non-replication superuser connections",
+        "FATAL: remaining connection slots are reserved for roles with the SUPERUSER attribute",
+        'FATAL: too many connections for database "muster"',
+    ],
+)
+def test_a_server_with_no_connection_left_is_waited_for_and_the_limit_is_named(text):
+    refused = cannot_be_opened(new_engine("postgresql://host/name"), Exception(text))
+    assert type(refused) is DatabaseAwayError
+    assert str(refused).endswith("raise max_connections of the server, or the role's or the database's own limit")
+
+
+def test_a_role_with_no_connection_left_is_refused_with_the_limit(server, migrated_database):
+    server.run("CREATE ROLE crowded LOGIN CONNECTION LIMIT 0")
+    assert 'too many connections for role "crowded"; raise max_connections' in refusal(
+        server.url(migrated_database, "crowded")
+    )
 
 
 def test_requests_without_the_database_fail_in_one_line_and_work_once_it_is_back(server, postgresql_url, open_store):
