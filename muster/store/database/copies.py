@@ -13,9 +13,16 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from muster.core.values.errors import MusterError, SettingsError
+from muster.core.values.errors import (
+    DatabaseAwayError,
+    MusterError,
+    OutcomeUnknownError,
+    SettingsError,
+    StoreUnavailableError,
+)
 from muster.store.database import postgresql
 from muster.store.database.connection import HEAD, cannot_be_opened, new_engine, one_line
+from muster.store.database.settling import settled
 
 # A database with rows in one of these is in use. Agents and counters do not count: they come by themselves.
 _OWNED = (
@@ -29,10 +36,16 @@ _VERSION = "alembic_version"
 _HIDDEN = ("sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 _SERVICE = "muster"
 _ERROR = re.compile(r"\b(ERROR|FATAL|error):")
+# The exit code of psql where it has lost the server.
+_LOST = 2
 
 
 class CopyError(MusterError):
     """The database cannot be copied."""
+
+
+class _ServerLostError(CopyError):
+    """The server was lost while a copy was put in its place."""
 
 
 class DatabaseCopies(Protocol):
@@ -56,9 +69,10 @@ class DatabaseCopies(Protocol):
         """Write a copy as of one moment; nobody has to wait. Raises CopyError."""
 
     def replace_by(self, path: Path, aside: Path, note: Sequence[str]) -> None:
-        """Put the copy in its place, whole or not at all; keep what was there in the directory. Raises CopyError.
+        """Put the copy in its place, whole or not at all; keep what was there in the directory.
 
-        The statements of `note` are carried out in it before anybody sees it.
+        The statements of `note` are carried out in it before anybody sees it. Raises CopyError, and OutcomeUnknownError
+        where the server is lost for long.
         """
 
 
@@ -253,7 +267,30 @@ class _PostgresqlCopies(_Copies):
         noted.write_text("".join(f"{line};\n" for line in lines), encoding="utf-8")
         # All files in one transaction: the former state stays if anything fails.
         options = ("--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null")
-        self._run("psql", *options, *(f"--file={file}" for file in (drops, path, noted)))
+        former = self._version_table()
+
+        def put(may_be_there: bool) -> None:
+            try:
+                if may_be_there and self._version_table() != former:
+                    return
+                self._run("psql", *options, *(f"--file={file}" for file in (drops, path, noted)))
+            except DatabaseAwayError as error:
+                raise StoreUnavailableError(str(error)) from None
+            except _ServerLostError as error:
+                raise OutcomeUnknownError(f"{error}; it is not known whether all was restored: restore again") from None
+
+        settled(put)
+
+    def _version_table(self) -> int | None:
+        """Return the oid of the table of migrations, which each restore makes anew; None without one.
+
+        Wait while it is being replaced.
+        """
+        with self._connected() as connection:
+            if sa.inspect(connection).has_table(_VERSION):
+                connection.execute(sa.select(sa.column("version_num")).select_from(sa.table(_VERSION)))
+            found: int | None = connection.execute(sa.text(f"SELECT to_regclass('{_VERSION}')::oid")).scalar()
+            return found
 
     def _tables(self) -> Sequence[str]:
         with self._connected() as connection:
@@ -273,7 +310,8 @@ class _PostgresqlCopies(_Copies):
         # Of the driver alone.
         parameters.pop("context", None)
         # Without our timeouts, which would cut off a long copy.
-        parameters["options"] = postgresql.given_options(parameters["options"])
+        # What is only noticed comes before what is wrong.
+        parameters["options"] = f"{postgresql.given_options(parameters['options'])} -c client_min_messages=warning"
         environment = {**os.environ, **({} if password is None else {"PGPASSWORD": str(password)})}
         with ExitStack() as stack:
             if hidden := {name: parameters.pop(name) for name in _HIDDEN if name in parameters}:
@@ -289,7 +327,8 @@ class _PostgresqlCopies(_Copies):
             command = [program, "--no-password", f"--dbname={make_conninfo(**parameters)}", *arguments]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise CopyError(f"{program} failed: {_cause(done.stderr, program) or f'exit code {done.returncode}'}")
+            kind = _ServerLostError if program == "psql" and done.returncode == _LOST else CopyError
+            raise kind(f"{program} failed: {_cause(done.stderr, program) or f'exit code {done.returncode}'}")
 
 
 def _service_file(directory: Path, parameters: Mapping[str, str]) -> Path:

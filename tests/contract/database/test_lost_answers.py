@@ -76,3 +76,32 @@ def test_a_change_whose_answer_is_lost_is_said_to_be_uncertain(proxy, postgresql
     assert "may have been made all the same: look before you try again" in line
     assert (store.find("s1").held_by is not None) is (when is Cut.AFTER)
     assert muster("hold", "s1").code == 0
+
+
+@pytest.mark.parametrize("when", Cut)
+def test_a_restore_whose_answer_is_lost_replaces_database_and_keys(proxy, postgresql_url, open_store, tmp_path, when):
+    store = open_store(postgresql_url)
+    store.add([make_session(1)])
+    key = tmp_path / "state" / "id_ed25519"
+    key.parent.mkdir(mode=0o700)
+    key.write_text("of the backup")
+    assert muster("backup", str(tmp_path / "b")).code == 0
+    key.write_text("later")
+    store.add([make_session(2)])
+    store.close()
+    proxy.cut_next_commit_after("DROP TABLE", when)
+    restored = muster("restore", "--force", str(tmp_path / "b"))
+    assert proxy.cut_commits == 1
+    assert (restored.code, restored.err) == (0, "")
+    assert [session.name for session in open_store(postgresql_url).search()] == ["s1"]
+    assert key.read_text() == "of the backup"
+
+
+def test_a_restore_that_loses_its_server_for_good_says_that_it_may_be_done(proxy, tmp_path, monkeypatch):
+    monkeypatch.setattr(settling, "_PATIENCE_S", 0.0)
+    assert muster("backup", str(tmp_path / "b")).code == 0
+    proxy.cut_next_commit_after("DROP TABLE", Cut.AFTER, stays_away=True)
+    restored = muster("restore", "--force", str(tmp_path / "b"))
+    assert restored.code == 1
+    (line,) = restored.errors
+    assert "psql failed: server closed the connection unexpectedly; it is not known whether" in line
