@@ -35,11 +35,14 @@ _WRITING: Mapping[str, Mapping[str, Any]] = {
 }
 _REVISION = sa.text("SELECT version_num FROM alembic_version")
 _MIGRATION_LOCK = 0x6D75_7374_6D69_6772
+_UNOPENED = "unable to open database file"
+_WRITABLE = "see the permissions {where}, and whether its disk is mounted read-only"
 _PASSING = (
     ("disk is full", "free space on the disk {where}"),
     ("No space left on device", "free space on the disk {where}"),
     ("disk I/O error", "see the disk {where}: it may be full or broken"),
-    ("readonly database", "see the permissions {where}, and whether its disk is mounted read-only"),
+    ("readonly database", _WRITABLE),
+    (_UNOPENED, _WRITABLE),
     ("database is locked", "another program holds it open for writing: end that"),
 )
 # How long a connection to SQLite waits for another one's lock, and how often it polls if SQLite does not wait.
@@ -132,8 +135,13 @@ def _unknown(engine: sa.Engine, error: Exception) -> OutcomeUnknownError:
 
 def _passing_remedy(engine: sa.Engine, cause: str) -> str:
     """Return what helps against a trouble of the machine that holds the database; empty for any other."""
-    here = f"of {Path(engine.url.database or '').parent}" if engine.dialect.name == "sqlite" else "of the server"
-    return next((remedy.format(where=here) for part, remedy in _PASSING if part in cause), "")
+    path = Path(engine.url.database or "")
+    is_sqlite = engine.dialect.name == "sqlite"
+    here = f"of {path.parent}" if is_sqlite else "of the server"
+    # Of a file that is there, it is the log beside it that cannot be written.
+    is_there = is_sqlite and path.is_file()
+    remedies = (remedy for part, remedy in _PASSING if part in cause and (is_there or part != _UNOPENED))
+    return next((remedy.format(where=here) for remedy in remedies), "")
 
 
 def one_line(error: BaseException) -> str:

@@ -47,6 +47,16 @@ def test_a_file_that_is_no_database_is_a_fault_of_the_settings(tmp_path):
     assert "mend `database` or `state_dir`" in refusal(f"sqlite:///{tmp_path / 'muster.db'}")
 
 
+def test_a_database_beside_which_nothing_can_be_written_is_no_fault_of_the_settings(empty_database, tmp_path):
+    """As on a disk that was mounted read-only after an error: root may write everywhere else."""
+    shutil.copy(empty_database, tmp_path / "muster.db")
+    (tmp_path / "muster.db-wal").mkdir()
+    with pytest.raises(DatabaseAwayError, match="unable to open database file") as raised:
+        open_engine(f"sqlite:///{tmp_path / 'muster.db'}")
+    remedy = f"see the permissions of {tmp_path}, and whether its disk is mounted read-only"
+    assert str(raised.value).endswith(f"; {remedy}")
+
+
 def test_a_server_that_is_not_there_is_named_without_the_password():
     line = refusal("postgresql://ada:secret@127.0.0.1:1/muster?application_name=secret&connect_timeout=5")
     assert "127.0.0.1:1/muster" in line
