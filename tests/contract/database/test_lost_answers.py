@@ -4,10 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from muster.core.model.session import SessionState
+from muster.core.values.errors import OutcomeUnknownError
+from muster.service.queue.worker import QueueWorker
 from muster.store.database import settling
 from muster.store.sessions.submissions import Submission, SubmittedBeforeError
 from tests.command_line import muster, write_settings
 from tests.contract.postgresql_proxy import Cut, PostgresqlProxy, postgresql_proxy
+from tests.simulated.control_node import ControlNode, an_agent
 from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW
 
@@ -105,3 +109,21 @@ def test_a_restore_that_loses_its_server_for_good_says_that_it_may_be_done(proxy
     assert restored.code == 1
     (line,) = restored.errors
     assert "psql failed: server closed the connection unexpectedly; it is not known whether" in line
+
+
+@pytest.mark.parametrize("when", [Cut.BEFORE, Cut.AFTER])
+def test_a_launch_whose_commit_got_no_answer_begins_once(proxy, migrated_database, tmp_path, when):
+    """The daemon goes on with what it has read before, and with a worker of its own."""
+    agent = an_agent()
+    node = ControlNode(tmp_path, agent, url=proxy.url(migrated_database))
+    node.run()
+    session = node.submit()
+    proxy.cut_next_commit_after("UPDATE kernels", when)
+    with pytest.raises(OutcomeUnknownError):
+        node.run()
+    node.worker = QueueWorker(node.shell, node.inbox.put)
+    node.run()
+    assert node.state(session) is SessionState.RUNNING
+    assert node.story(session).count("RUNNING") == 1
+    assert len(agent.of_session(session.id)) == 1
+    node.store.close()
