@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from muster.core.model.session import FINAL, Session, SessionState, StoryLine
+from muster.core.values.errors import NotFoundError
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter, SessionListPage, session_list_page
 from muster.service.sessions.visibility import visible_sessions
 from muster.store.store import Store
@@ -77,7 +78,7 @@ class SessionQueries:
     ) -> Iterator[list[Session]]:
         """Yield the sessions with these ids each time that one of them changed, until all have `reached` or are final.
 
-        Raises TimeoutError.
+        Raises TimeoutError, and NotFoundError where one is lost, as with the newest commits of a server.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         found: dict[str, Session] = {}
@@ -89,7 +90,11 @@ class SessionQueries:
             revision = self._store.session_revision()
             if revision != known:
                 known, changed_at = revision, time.monotonic()
-                found |= self._store.get([id_ for id_ in ids if id_ not in found or found[id_].state not in FINAL])
+                left = [id_ for id_ in ids if id_ not in found or found[id_].state not in FINAL]
+                read = self._store.get(left)
+                if lost := [found[id_].name for id_ in left if id_ in found and id_ not in read]:
+                    raise NotFoundError(f"session {lost[0]} is not there any more: the database was put back")
+                found |= read
                 now = [found[session_id] for session_id in ids]
                 if now != last:
                     yield now

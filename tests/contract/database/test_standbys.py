@@ -8,8 +8,9 @@ from queue import Queue
 import pytest
 
 from muster.core.lifecycle import transitions
-from muster.core.values.errors import StoreUnavailableError
+from muster.core.values.errors import NotFoundError, StoreUnavailableError
 from muster.service.sessions.live import LiveChange, LiveChanges
+from muster.service.sessions.queries import SessionQueries
 from muster.store.store import Store
 from tests.contract.database import test_daemon_outages
 from tests.contract.database.test_daemon_outages import beat_since, daemon, is_logged
@@ -85,6 +86,8 @@ def test_after_a_failover_everybody_reads_what_the_new_primary_has(primary, stan
         reader.apply([transitions.end_by_user(ended, "ada", NOW)])
         reader.drain_agent("one", "lost")
         reader.snapshot(NOW)
+        waiting = SessionQueries(reader).wait_for([make_session(11).id], lambda _session: False)
+        assert [session.name for session in next(waiting)] == ["s11"]
         standby.promote()
         writer = open_store(standby.url(database))
         for number in (21, 22):
@@ -92,7 +95,10 @@ def test_after_a_failover_everybody_reads_what_the_new_primary_has(primary, stan
         writer.drain_agent("two", "new")
         proxy.lead_to(standby.port)
         read = reader.snapshot(NOW)
-    assert read.sessions == writer.snapshot(NOW).sessions
+        assert read.sessions == writer.snapshot(NOW).sessions
+        writer.add([make_session(23)])
+        with pytest.raises(NotFoundError, match="session s11 is not there any more: the database was put back"):
+            next(waiting)
     assert {session.name for session in read.sessions} == {"s1", "s2", "s21", "s22"}
     assert read.ended == {}
     assert {agent.id: agent.drain_reason for agent in read.agents} == {"one": None, "two": "new"}
