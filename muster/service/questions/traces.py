@@ -103,7 +103,7 @@ def _known(row: Mapping[str, str]) -> Entry:
     if "deletion_time" in entry and "duration" not in entry:
         began = entry.get("scheduled_time", entry.get("at", "0"))
         entry["duration"] = _difference(entry["deletion_time"], began)
-    for name in ("at", "duration"):
+    for name in ("at", "duration", "begin"):
         if name in entry:
             entry[name] = _in_seconds(entry[name])
     if "cpu_milli" in entry:
@@ -123,6 +123,8 @@ def _mapped(found: Mapping[str, str]) -> Entry:
     entry: dict[str, Any] = {_PLACES.get(name, name): cell for name, cell in found.items() if name not in _TIMES}
     if "arrival" in found:
         entry["at"] = _in_seconds(found["arrival"])
+    if "begin" in found:
+        entry["begin"] = _in_seconds(found["begin"])
     if "duration" in found:
         entry["duration"] = _in_seconds(found["duration"])
     elif "start" in found and "end" in found:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +20,6 @@ from muster.service.questions.imagined_cluster import read_list
 from muster.service.questions.traces import Format, Seconds, entries
 
 MOST_JOBS = 1_000_000
-_START = datetime.fromtimestamp(0, UTC)
 _DEPENDENCIES = ("after", "after_ok", "after_any")
 _MOST_PROBLEMS = 20
 
@@ -46,6 +44,7 @@ class Arrival(SpecModel):
     duration: Span = Field(description="how long each runs when nothing ends it before")
     count: int = Field(default=1, ge=1, le=MOST_JOBS, description="how many come")
     every: Span = Field(default=0.0, description="time between two of them")
+    begin: Span | None = Field(default=None, description="when they may start, from the beginning")
     owner: str = Field(default="somebody", min_length=1, description="whose they are")
 
 
@@ -145,7 +144,10 @@ class _Jobs:
                 self._add_one(arrival, spec, (called, name), at, array_id, index)
 
     def _validated(self, entry: Mapping[str, Any]) -> tuple[Arrival, SessionSpec, str]:
-        """Return the entry's two parts, and its name. Entries of a trace that differ by their names share a spec."""
+        """Return the entry's two parts, and its name. Entries of a trace that differ by their names share a spec.
+
+        When it may start is not in the spec yet: that is not a time of the calendar here.
+        """
         name = entry.get("name", "")
         fields = {key: value for key, value in entry.items() if key not in Arrival.model_fields and key != "name"}
         key = tuple(sorted(fields.items())) if all(isinstance(value, str | int) for value in fields.values()) else None
@@ -172,6 +174,7 @@ class _Jobs:
         called, base = names
         name = base if index is None or not base else f"{base}-{index}"
         ids = (_id(number), *(f"{_id(number)}.{rank}" for rank in range(1, kernel_count(spec))))
+        spec = spec if arrival.begin is None else spec.model_copy(update={"begin": arrival.begin})
         session = Session(
             id=ids[0],
             name=name or f"session-{number + 1}",
@@ -224,7 +227,7 @@ def _validated(entry: Mapping[str, Any]) -> tuple[Arrival, SessionSpec]:
         errors += error.errors
     try:
         fields = {name: value for name, value in entry.items() if name not in Arrival.model_fields}
-        spec = validated(SessionSpec, {"shm": 0, **fields}, _START)
+        spec = validated(SessionSpec, {"shm": 0, **fields})
     except SpecError as error:
         errors += error.errors
     if arrival is None or spec is None:

@@ -83,6 +83,21 @@ def test_a_workload_file_is_played(written, cluster):
     assert {life["owner"] for life in lives} == {"eve"}
 
 
+def test_a_session_begins_no_sooner_than_the_workload_says(written, cluster):
+    entry = {"cpu": 1, "at": "1h", "duration": "10m"}
+    yaml_file = written("w.yml", {"sessions": [{**entry, "begin": begin} for begin in ("3h", 90, 0, None)]})
+    lines = (f"3600,600,1,{begin}\n" for begin in ("10800", "1h30m", "0", ""))
+    trace = written("t.csv", "arrival,duration,cpu,begin\n" + "".join(lines))
+    lines = (f"2024-05-01 10:00:00,600,{begin}\n" for begin in ("2024-05-01T12:00:00Z", ""))
+    dates = written("d.csv", "at,d,b\n" + "".join(lines))
+    columns = ("--column=arrival=at", "--column=duration=d", "--column=begin=b")
+    waited = []
+    for arguments in ([yaml_file], [trace], [dates, *columns]):
+        (figures,) = simulated("--cluster", cluster, "--sessions", "--workload", *arguments).values()
+        waited.append([life["waited_s"] for life in figures["sessions"]])
+    assert waited == [[7200, 1800, 0, 0], [7200, 1800, 0, 0], [7200, 0]]
+
+
 def test_launches_take_their_time(written, cluster):
     workload = written("workload.yml", {"sessions": [{"duration": "2m", "cpu": 1}]})
     (figures,) = muster("simulate", "--json", "--launch-time", "30s", "--cluster", cluster, "--workload", workload
@@ -295,6 +310,7 @@ def test_a_session_of_the_history_that_was_extended_runs_as_long_as_it_did(store
         ("workload", {"sessions": [{"cpu": 1}]}, "sessions[0].duration: it is missing"),
         ("workload", {"sessions": [{"duration": "1m", "cpus": 1}]}, "there is no such field; did you mean cpu?"),
         ("workload", {"sessions": [{"duration": "soon"}]}, "sessions[0].duration: 'soon' is not a span of time"),
+        ("workload", {"sessions": [{"duration": "1m", "begin": "2026-11-22"}]}, "begin: '2026-11-22' is not"),
         ("workload", {"sessions": [{"name": "a", "duration": "1m", "after": ["b"]}]}, "a.after: no session of the"),
         ("workload", {"sessions": [3]}, "sessions[0] is not a mapping"),
         ("workload", {"sessions": []}, "names no session"),
