@@ -95,7 +95,7 @@ def imagined_agents(path: Path, *, is_list: bool = False) -> tuple[Agent, ...]:
 
 def read_list(path: Path, key: str) -> Sequence[Mapping[str, Any]]:
     """Return the list of mappings under the file's one key. Raises BadInputError."""
-    content = read_mapping(path, str(path), "see `docs/what-if.md` for an example")
+    content = read_mapping(path, str(path), f"write {key}: and a list below it")
     others = sorted(str(other) for other in content if other != key)
     if others:
         raise BadInputError(f"{path}: there is no key {others[0]!r}; write {key}: and a list")

@@ -307,6 +307,7 @@ def test_a_session_of_the_history_that_was_extended_runs_as_long_as_it_did(store
         ("cluster", {"agents": []}, "names no agent"),
         ("cluster", {"hosts": []}, "there is no key 'hosts'; write agents: and a list"),
         ("cluster", "agents: [", "is not YAML"),
+        ("cluster", [{"cpu": 8, "mem": "1G"}], "holds no mapping; write agents: and a list below it"),
         ("workload", {"sessions": [{"cpu": 1}]}, "sessions[0].duration: it is missing"),
         ("workload", {"sessions": [{"duration": "1m", "cpus": 1}]}, "there is no such field; did you mean cpu?"),
         ("workload", {"sessions": [{"duration": "soon"}]}, "sessions[0].duration: 'soon' is not a span of time"),
@@ -314,6 +315,7 @@ def test_a_session_of_the_history_that_was_extended_runs_as_long_as_it_did(store
         ("workload", {"sessions": [{"name": "a", "duration": "1m", "after": ["b"]}]}, "a.after: no session of the"),
         ("workload", {"sessions": [3]}, "sessions[0] is not a mapping"),
         ("workload", {"sessions": []}, "names no session"),
+        ("workload", [{"duration": "1m"}], "holds no mapping; write sessions: and a list below it"),
     ],
 )  # fmt: skip
 def test_an_error_in_a_file_is_reported_with_its_place(written, cluster, file, content, error):
