@@ -54,6 +54,12 @@ class Seconds(float):
     """A time of a trace. A bare number in a workload's file would be minutes."""
 
 
+class NoTime(str):
+    """A cell of a trace that holds neither seconds nor a date, in a column of times."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """How a workload's file is to be read: as the trace of that name, or by its `columns`, field by field.
@@ -170,7 +176,9 @@ def _philly_job(job: Mapping[str, Any]) -> Entry:
     if lengths and _is_known(ran[-1][1]):
         seconds = {length: _seconds(length) for length in lengths}
         wrong = [length for length, known in seconds.items() if known is None]
-        entry["duration"] = wrong[0] if wrong else _in_seconds(str(sum(seconds[length] or 0.0 for length in lengths)))
+        entry["duration"] = (
+            NoTime(wrong[0]) if wrong else _in_seconds(str(sum(seconds[length] or 0.0 for length in lengths)))
+        )
     return {**entry, **_philly_request(gpus, 0)}
 
 
@@ -247,10 +255,10 @@ def _seconds(cell: str) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _in_seconds(cell: str) -> Seconds | str:
+def _in_seconds(cell: str) -> Seconds | NoTime:
     """Return a trace's time; what is no time as it is."""
     seconds = _seconds(cell)
-    return cell if seconds is None or seconds < 0 else Seconds(seconds)
+    return NoTime(cell) if seconds is None or seconds < 0 else Seconds(seconds)
 
 
 def _difference(end: object, begin: object) -> str:

@@ -17,7 +17,7 @@ from muster.core.values.array import array_indexes
 from muster.core.values.errors import BadInputError, FieldError, SpecError
 from muster.core.values.units import parse_span
 from muster.service.questions.imagined_cluster import read_list
-from muster.service.questions.traces import Format, Seconds, entries
+from muster.service.questions.traces import Format, NoTime, Seconds, entries
 
 MOST_JOBS = 1_000_000
 _DEPENDENCIES = ("after", "after_ok", "after_any")
@@ -31,7 +31,8 @@ def _span(value: object) -> float:
     try:
         return float(parse_span(value))
     except ValueError as error:
-        raise invalid(str(error), "write 0s, 90s, 30m, 2h, 1d; a bare number is minutes") from None
+        bare = "seconds" if isinstance(value, NoTime) else "minutes"
+        raise invalid(str(error), f"write 0s, 90s, 30m, 2h, 1d; a bare number is {bare}") from None
 
 
 Span = Annotated[float, BeforeValidator(_span)]

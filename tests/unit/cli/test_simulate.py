@@ -336,6 +336,8 @@ def test_an_error_in_a_file_is_reported_with_its_place(written, cluster, file, c
         ("arrival,duration,cpu\n1,60,much\n", "line 2: cpu: 'much' is not a number"),
         ("arrival,duration,cpu\n1,60\n", ":2: it has more or fewer columns than the first line"),
         ("arrival,cpu\n1,1\n", "line 2: duration: it is missing"),
+        ("arrival,duration\n-1,60\n", "line 2: at: '-1' is not a span of time; write 0s, 90s, 30m, 2h, 1d; a bare"),
+        ("arrival,duration\n1,soon\n", "2h, 1d; a bare number is seconds"),
         ("arrival,duration\n" + "1,soon\n" * 30, "10 more like these"),
     ],
 )
