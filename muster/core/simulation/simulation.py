@@ -127,6 +127,9 @@ class _Run:
         self._durations = {job.session.id: job.duration_s for job in jobs}
         self._lives = {job.session.id: Life(job.session) for job in jobs}
         self._wanted = {i for job in jobs for i in job.session.spec.dependencies}
+        self._coming = self._wanted & self._lives.keys()
+        # Those that came before a session on which they depend: the queue would take that for one that is not there.
+        self._early: dict[str, Session] = {}
         self._waiting: dict[str, Session] = {}
         self._running: dict[str, Session] = {}
         self._over: dict[str, Session] = {}
@@ -168,14 +171,13 @@ class _Run:
         return Simulated(lives, self._use.until(ended_at), self._began_at, ended_at, self._decisions, self._preemptions)
 
     def _progress(self) -> Progress:
-        waiting, running = len(self._waiting), len(self._running)
+        waiting, running = len(self._waiting) + len(self._early), len(self._running)
         return Progress(self._now, self._arrived, waiting, running, self._arrived - waiting - running, len(self._lives))
 
     def _happens(self, at: float, what: _What, session_id: str, start: int) -> None:
         match what:
             case _What.ARRIVAL:
-                self._waiting[session_id] = self._lives[session_id].session
-                self._arrived += 1
+                self._arrive(self._lives[session_id].session)
             case _What.START:
                 if not self._is_there(session_id, start):
                     return
@@ -186,6 +188,19 @@ class _Run:
                 ends_by_itself = self._durations[session_id] <= (self._limit(session_id) or self._durations[session_id])
                 self._end(session_id, at, Fate.ENDED if ends_by_itself else Fate.TIMED_OUT)
         self._changed = True
+
+    def _arrive(self, session: Session) -> None:
+        """Add the session to the queue once all have come on which it depends, and those that it was the last of."""
+        self._arrived += 1
+        self._early[session.id] = session
+        if session.id in self._coming:
+            self._coming.remove(session.id)
+            candidates = list(self._early.values())
+        else:
+            candidates = [session]
+        for early in candidates:
+            if self._coming.isdisjoint(early.spec.dependencies):
+                self._waiting[early.id] = self._early.pop(early.id)
 
     def _is_there(self, session_id: str, start: int) -> bool:
         """Return whether it has its place since that start: one that was preempted has another start, or none."""

@@ -239,6 +239,15 @@ def test_names_of_dependencies_and_arrays_are_resolved(written, cluster):
     ]  # fmt: skip
 
 
+def test_a_dependency_on_entries_of_which_some_come_later_waits_for_all(written, cluster):
+    part = {"name": "part", "count": 3, "every": "10m", "duration": "1m", "cpu": 1}
+    report = {"name": "report", "at": "5m", "after_ok": ["part"], "duration": "1m", "cpu": 1}
+    (figures,) = simulated("--cluster", cluster, "--workload", written("w.yml", {"sessions": [part, report]}),
+                           "--sessions").values()  # fmt: skip
+    (found,) = (life for life in figures["sessions"] if life["name"] == "report")
+    assert (found["fate"], found["waited_s"]) == ("ended", 960)
+
+
 def test_the_examples_of_the_documentation_are_played():
     figures = simulated("--cluster", str(EXAMPLES / "cluster.yml"), "--workload", str(EXAMPLES / "workload.yml"))
     assert (figures["as set"]["submitted"], figures["as set"]["ended"]) == (130, 130)

@@ -176,6 +176,16 @@ def test_a_session_comes_after_the_one_that_it_depends_on():
     assert [life.fate for life in result.lives] == [Fate.ENDED, Fate.ENDED, Fate.TIMED_OUT, Fate.NEVER]
 
 
+@pytest.mark.parametrize("condition", ["after", "after_ok", "after_any"])
+def test_a_session_waits_for_one_that_comes_after_it(condition):
+    early = job(1, **{condition: (job(3).session.id, job(2).session.id)})
+    result = simulate([early, job(2, at=50, duration_s=100), job(3, at=20)], Cluster((make_agent(cpus=8),)))
+    lives = {life.session.name: life for life in result.lives}
+    assert [lives[one.session.name].started_at for one in (job(2), job(3))] == [50, 20]
+    assert lives[early.session.name].started_at == (50 if condition == "after" else 150)
+    assert lives[early.session.name].fate is Fate.ENDED
+
+
 @pytest.mark.parametrize("later", [[], [job(9, at=600)]])
 def test_what_depends_on_a_session_that_waits_in_vain_waits_too(later):
     """As in the queue, whatever else comes."""
