@@ -15,6 +15,8 @@ _RESERVED_TARGETS = (
     *("/bin", "/sbin", "/lib", "/usr", "/usr/lib", "/usr/lib64", HOME),
 )
 _RESERVED_TREES = ("/run/muster/", "/run/muster-apps/", "/run/fgpu/", "/opt/muster/")
+# Where no agent mounts anything either.
+_SYSTEM_TREES = ("/dev/", "/etc/", "/proc/", "/sys/")
 
 
 class MountSpec(SpecModel):
@@ -53,12 +55,14 @@ class MountSpec(SpecModel):
         return _nameable(value, info)
 
     @model_validator(mode="after")
-    def _target_given(self) -> Self:
+    def _target_given(self, info: ValidationInfo) -> Self:
         target = self.target or f"{HOME}/{posixpath.basename(self.folder)}"
         path = "/" + posixpath.normpath(target).lstrip("/")
         if not target.startswith("/") or ".." in target.split("/"):
             raise invalid(f"target {target!r} is not an absolute path", "write a path such as /data")
-        if path in _RESERVED_TARGETS or f"{path}/".startswith(_RESERVED_TREES):
+        # A stored one is not judged anew.
+        reserved = _RESERVED_TREES if info.context is None else (*_RESERVED_TREES, *_SYSTEM_TREES)
+        if path in _RESERVED_TARGETS or f"{path}/".startswith(reserved):
             raise invalid(f"target {target!r} would hide what a container needs", "choose another path, such as /data")
         object.__setattr__(self, "target", path)
         return self

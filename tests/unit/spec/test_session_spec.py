@@ -178,6 +178,10 @@ def test_each_error_names_its_field_and_its_remedy(field):
         ({"mounts": ["data:/run/muster/x"]}, "mounts[0]", "another path"),
         ({"mounts": ["data:/etc"]}, "mounts[0]", "another path"),
         ({"mounts": ["data://etc/"]}, "mounts[0]", "another path"),
+        ({"mounts": ["data:/etc/ssl"]}, "mounts[0]", "another path"),
+        ({"mounts": ["data:/proc/x"]}, "mounts[0]", "another path"),
+        ({"mounts": ["data:/sys/fs/cgroup"]}, "mounts[0]", "another path"),
+        ({"mounts": ["data:/dev/shm/x"]}, "mounts[0]", "another path"),
         ({"mounts": ["data:/x/../etc"]}, "mounts[0]", "/data"),
         ({"mounts": ["a:b:c:d"]}, "mounts[0]", "such as data:/data:ro"),
         ({"mounts": ["a:/data", "b:/data"]}, "mounts", "another target"),
@@ -377,7 +381,7 @@ def test_submit_has_a_flag_for_exactly_the_fields_that_carry_one():
 
 
 def test_a_stored_spec_is_read_whatever_later_versions_refuse():
-    later_refused = {"cluster_size": 1, "roles": [{"name": "ps", "replicas": 3}]}
+    later_refused = {"cluster_size": 1, "roles": [{"name": "ps", "replicas": 3}], "mounts": ["data:/etc/ssl"]}
     with pytest.raises(SpecError):
         validated(SessionSpec, later_refused)
     assert SessionSpec.model_validate_json(json.dumps(later_refused)).cluster_size == 1
