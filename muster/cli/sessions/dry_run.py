@@ -19,8 +19,9 @@ def print_dry_run(dry_run: DryRunView, *, as_json: bool) -> int:
     if as_json:
         print_json(items)
     else:
+        first = next((item for item in items if item.wait is not None), None)
         for item in items[:_MOST_SHOWN]:
-            _print_item(item, dry_run)
+            _print_item(item, dry_run, suggests=item is first)
         if len(items) > 1 and dry_run.unworked is None:
             click.echo(f"{sum(item.starts_now for item in items)} of {len(items)} sessions would start now")
     if dry_run.unworked is not None:
@@ -36,7 +37,8 @@ def print_warnings(warnings: Iterable[str]) -> None:
         click.echo(f"muster: warning: {warning}", err=True)
 
 
-def _print_item(item: DryRunItemView, dry_run: DryRunView) -> None:
+def _print_item(item: DryRunItemView, dry_run: DryRunView, *, suggests: bool) -> None:
+    """Print what would become of a session. For others than the first that would not start, no changes were tried."""
     if item.wait is None:
         when = "now" if dry_run.unworked is None else "once somebody works the queue"
         given = f" with {item.size} containers" if item.size != str(item.cluster_size) else ""
@@ -49,4 +51,5 @@ def _print_item(item: DryRunItemView, dry_run: DryRunView) -> None:
     click.echo(f"{item.name} {verb}: {item.wait.message}")
     for line in explain(item, item.wait, item.wait.position or 0, around, advice=False):
         click.echo(f"  {line}")
-    print_suggestions(item.suggestions, around)
+    if suggests:
+        print_suggestions(item.suggestions, around)

@@ -81,6 +81,14 @@ def test_a_dry_run_of_several_counts_those_that_would_start():
     assert answer.out.count("any one of these would let it start") == 1
 
 
+@pytest.mark.usefixtures("agents")
+def test_a_dry_run_of_several_says_of_the_first_alone_what_was_tried():
+    answer = muster("submit", "--dry-run", "--name", "train", "--array", "0-4", "--gpu", "2")
+    assert (answer.out.count(" would start now"), answer.out.count(" would wait: ")) == (3, 3)
+    assert answer.out.count("any one of these would let it start") == 1
+    assert "nothing that was tried" not in answer.out
+
+
 def test_a_dry_run_refuses_what_submit_refuses():
     submitted("--name", "train")
     taken = muster("submit", "--dry-run", "--name", "train")
