@@ -363,7 +363,7 @@ class LocalBackend:
     def drain(self, agent_id: str, reason: str) -> bool:
         """Return whether it changed. Raises ScopeError and NotFoundError."""
         check_admin(self._token)
-        return self._agents.drain([agent_id], reason or f"drained by {self.user}")[agent_id]
+        return self._agents.drain([agent_id], reason, self.user)[agent_id]
 
     def resume(self, agent_id: str) -> bool:
         """Return whether it changed. Raises ScopeError and NotFoundError."""

@@ -238,9 +238,12 @@ class Store:
             upsert(connection, agents, [{**row, "revision": revision} for row in rows])
             say_it_again(connection, saved)
 
-    def drain_agent(self, agent_id: str, reason: str) -> bool:
-        """Let no session start on it until it is resumed. Return whether that is a change. Raises NotFoundError."""
-        return self._set_drain(agent_id, reason)
+    def drain_agent(self, agent_id: str, reason: str, *, keeps_reason: bool = False) -> bool:
+        """Let no session start on it until it is resumed. Return whether that is a change. Raises NotFoundError.
+
+        With `keeps_reason`, one that is drained already keeps the reason that it has.
+        """
+        return self._set_drain(agent_id, reason, keeps_reason=keeps_reason)
 
     def resume_agent(self, agent_id: str) -> bool:
         """Resume an agent; return whether it was drained or suspect. Raises NotFoundError."""
@@ -424,9 +427,11 @@ class Store:
         with reading(self._engine) as connection:
             return [(row.session_id, row.to_state) for row in connection.execute(query.order_by(events.c.id))]
 
-    def _set_drain(self, agent_id: str, reason: str | None) -> bool:
-        is_agent = agents.c.id == agent_id
-        changing = sa.update(agents).where(is_agent, agents.c.drain_reason.is_distinct_from(reason))
+    def _set_drain(self, agent_id: str, reason: str | None, *, keeps_reason: bool = False) -> bool:
+        is_agent, known = agents.c.id == agent_id, agents.c.drain_reason
+        changing = sa.update(agents).where(
+            is_agent, known.is_(None) if keeps_reason else known.is_distinct_from(reason)
+        )
         with writing(self._engine) as connection:
             revision = increment_counter(connection, REVISION)
             if connection.execute(changing.values(drain_reason=reason, revision=revision)).rowcount:

@@ -107,6 +107,8 @@ def test_draining_says_whether_it_changed_anything(store):
     store.save_agents([make_agent()])
     assert not store.resume_agent("a1")
     assert [store.drain_agent("a1", reason) for reason in ("disks", "disks", "memory")] == [True, False, True]
+    assert not store.drain_agent("a1", "again", keeps_reason=True)
+    assert [agent.drain_reason for agent in store.agents()] == ["memory"]
     assert drain_of(store) == "memory"
 
 

@@ -179,9 +179,8 @@ def drain_(
         return
     if timeout is not None and not wait:
         raise BadInputError("--timeout: nothing is waited for; give --wait too")
-    reason = (reason or "").strip() or f"drained by {current_user()}"
     with opened_service() as service:
-        changed = service.agents.drain(names, reason)
+        changed = service.agents.drain(names, (reason or "").strip(), current_user())
         on_them = {s.id for use in service.agents.named(names) for s in use.sessions} if end_sessions else ()
         # Also without sessions: the wait may be long, and end with the terminal.
         note_sessions(service.commands.end_for_drain(sorted(on_them), current_user()))

@@ -98,13 +98,15 @@ class Agents:
         """Return the agents in the names' order, each once. Raises NotFoundError that lists all unknown names."""
         return named_agents(shown_agents(self._store, self._settings), names)
 
-    def drain(self, names: Collection[str], reason: str) -> dict[str, bool]:
+    def drain(self, names: Collection[str], reason: str, user: str) -> dict[str, bool]:
         """Start no more sessions on these agents; those that run there go on. Return by agent id whether it changed.
 
+        Without a reason, one that is drained already keeps its own, and others get one that names the user.
         Raises NotFoundError before anything is changed.
         """
         self.named(names)
-        changed = {name: self._store.drain_agent(name, reason) for name in dict.fromkeys(names)}
+        given = reason or f"drained by {user}"
+        changed = {name: self._store.drain_agent(name, given, keeps_reason=not reason) for name in dict.fromkeys(names)}
         wake(self._settings, self._store)
         return changed
 

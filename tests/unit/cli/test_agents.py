@@ -157,6 +157,19 @@ def test_drain_names_the_administrator_if_no_reason_is_given():
 
 
 @pytest.mark.usefixtures("cluster")
+def test_an_agent_that_is_drained_keeps_its_reason_until_another_is_given():
+    muster("agent", "drain", "a1", "--reason", "new disks")
+    (again,) = muster("agent", "drain", "a1", "--json").json
+    assert (again["drain_reason"], again["changed"]) == ("new disks", False)
+    muster("agent", "drain", "a1", "--wait", "--timeout", "0")
+    assert [agent["drain_reason"] for agent in muster("agent", "drain", "a1", "a2", "--json").json] == [
+        "new disks", "drained by ada"
+    ]  # fmt: skip
+    (other,) = muster("agent", "drain", "a1", "--reason", "memory", "--json").json
+    assert (other["drain_reason"], other["changed"]) == ("memory", True)
+
+
+@pytest.mark.usefixtures("cluster")
 def test_drain_takes_several_agents_or_none():
     answer = muster("agent", "drain", "a1", "nosuch", "nor-this")
     assert (answer.code, answer.errors) == (2, ["muster: there is no agent nosuch, nor-this; see `muster agents`"])

@@ -35,7 +35,7 @@ def cluster(service):
             make_agent("g2", resource_group="gpu"),
         ]
     )
-    Agents(service.store, service.settings).drain(["g2"], "new disk")
+    Agents(service.store, service.settings).drain(["g2"], "new disk", "root")
     runs = replace(placed_on(make_session(1, name="runs", cpu=2), "a1"), owner="ada", submitted_at=now)
 
     def failed(number, name, owner, ended_at):
