@@ -34,7 +34,8 @@ def why(session: str, what_if: bool, as_json: bool) -> None:
     if answer.state is SessionState.RUNNING and answer.size != str(answer.cluster_size):
         click.echo(f"  runs with {answer.size} containers")
     if answer.wait:
-        for line in explain(answer, answer.wait, answer.wait.position or 0, around):
+        suggested = answer.suggestions is not None
+        for line in explain(answer, answer.wait, answer.wait.position or 0, around, suggested=suggested):
             click.echo(f"  {line}")
     if answer.suggestions is not None:
         print_suggestions(answer.suggestions, around)

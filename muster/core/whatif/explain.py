@@ -125,9 +125,18 @@ class Surroundings:
 
 
 def explain(
-    session: WaitingSession, wait: ExplainedWait, position: int, around: Surroundings, *, advice: bool = True
+    session: WaitingSession,
+    wait: ExplainedWait,
+    position: int,
+    around: Surroundings,
+    *,
+    advice: bool = True,
+    suggested: bool = False,
 ) -> list[str]:
-    """Return a line for each thing that is known beside the wait's message, then what can be done."""
+    """Return a line for each thing that is known beside the wait's message, then what can be done.
+
+    Where it is `suggested` below what would let the session start, no advice says how to ask for that.
+    """
     lines = [
         *_place_in_the_queue(session, position),
         *_agents(wait),
@@ -135,8 +144,9 @@ def explain(
         *_other_sessions(wait, around),
         *_times(wait, around),
     ]
-    if advice and wait.code in _ADVICE:
-        lines.append(_ADVICE[wait.code].format(name=session.name))
+    advised = _ADVICE if suggested else {**_ADVICE, **_WHERE_TO_ASK}
+    if advice and wait.code in advised:
+        lines.append(advised[wait.code].format(name=session.name))
     return lines
 
 
@@ -221,10 +231,12 @@ def _times(wait: ExplainedWait, around: Surroundings) -> list[str]:
 
 
 _ADVICE: Mapping[WaitCode, str] = {
-    WaitCode.NEVER_FITS: "waiting does not help; for what would, see: muster why {name} --what-if",
     WaitCode.NO_AGENTS: "waiting does not help; submit it to another group; to list them: muster agents",
     WaitCode.NEVER_RUNS: "waiting does not help; end it: muster cancel {name}",
     WaitCode.HELD: "to release it: muster release {name}",
+}
+_WHERE_TO_ASK: Mapping[WaitCode, str] = {
+    WaitCode.NEVER_FITS: "waiting does not help; for what would, see: muster why {name} --what-if",
     WaitCode.BUSY: "to see what would let it start: muster why {name} --what-if",
     WaitCode.BEHIND: "to see what would let it start: muster why {name} --what-if",
     WaitCode.LIMIT: "to see what would let it start: muster why {name} --what-if",

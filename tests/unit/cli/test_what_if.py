@@ -140,6 +140,17 @@ def test_why_what_if_of_a_session_that_waits():
     assert view["suggestions"][0]["flags"] == ["--gpu", "4"]
 
 
+@pytest.mark.usefixtures("agents")
+def test_why_what_if_does_not_advise_to_ask_what_it_answers(store: Store):
+    session = submitted("--name", "train", "--gpu", "6")
+    store.save_waits({session["id"]: Wait(WaitCode.NEVER_FITS, "it asks for more than any agent has")})
+    assert "for what would, see: muster why train --what-if" in muster("why", "train").out
+    assert "--what-if" not in muster("why", "train", "--what-if").out
+    held = submitted("--name", "later", "--hold")
+    store.save_waits({held["id"]: Wait(WaitCode.HELD, "held by ada")})
+    assert "  to release it: muster release later" in muster("why", "later", "--what-if").out.splitlines()
+
+
 def test_why_what_if_is_for_sessions_that_wait():
     submitted("--name", "train")
     muster("cancel", "train")
