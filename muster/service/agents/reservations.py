@@ -66,7 +66,8 @@ def _check(reservation: Reservation, snapshot: Snapshot) -> None:
     if reservation.resource_group is not None and reservation.resource_group not in groups:
         raise BadInputError(f"--group: there is no resource group {reservation.resource_group}; see `muster agents`")
     if reservation.ends_at <= max(reservation.begins_at, snapshot.now):
-        raise BadInputError(f"--end: {timestamp(reservation.ends_at)} is over before it begins; write a later time")
+        wrong = "is over already" if reservation.begins_at < reservation.ends_at else "is not after its begin"
+        raise BadInputError(f"--end: {timestamp(reservation.ends_at)} {wrong}; write a later time")
 
 
 def _running_into(reservation: Reservation, snapshot: Snapshot) -> list[Session]:

@@ -111,8 +111,8 @@ def test_a_new_reservation_names_sessions_that_may_still_run(cluster):
         (["w", "--end", "+1h", "--duration", "1h"], "--end: say when it is over; give either --end or --duration"),
         (["w", "--end", "soon"], "--end: 'soon' is no point in time; write 2026-11-22T08:00, 08:00 or +2h"),
         (["w", "--duration", "0"], "--duration: a span of time must be longer than zero; write minutes, 30m, 2h"),
-        (["w", "--begin", "2020-01-01", "--duration", "1h"], "is over before it begins; write a later time"),
-        (["w", "--begin", "+2h", "--end", "2020-01-01"], "is over before it begins; write a later time"),
+        (["w", "--begin", "2020-01-01", "--duration", "1h"], "is over already; write a later time"),
+        (["w", "--begin", "+2h", "--end", "2020-01-01"], "is not after its begin; write a later time"),
         (["w", "--duration", "1h", "--agent", "nosuch"], "there is no agent nosuch; see `muster agents`"),
         (["w", "--duration", "1h", "--group", "nosuch"], "--group: there is no resource group nosuch; see `muster ag"),
         (
