@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from muster.core.images.names import familiar
 from muster.core.spec.values import Bytes, Milli, invalid
 from muster.core.values.architecture import architecture_of
 from muster.core.values.errors import FieldError
@@ -166,7 +167,7 @@ class Catalog(BaseModel):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        words = Counter(word for version in self.versions for word in version.words)
+        words = Counter(word for version in self._written for word in version.words)
         for word, count in words.items():
             if count > 1:
                 raise invalid(f"{word} stands for {count} images", "give each a name or an alias of its own")
@@ -174,6 +175,19 @@ class Catalog(BaseModel):
 
     @property
     def versions(self) -> tuple[ImageVersion, ...]:
+        """Return all versions. That of an entry without any is NAME:latest too, where nothing else is called so."""
+        written = self._written
+        taken = {word for version in written for word in (*version.words, familiar(version.reference))}
+        return tuple(
+            version
+            if (whole := f"{version.name}:{version.version}") in taken
+            else version.model_copy(update={"words": (*version.words, whole)})
+            for version in written
+        )
+
+    @property
+    def _written(self) -> tuple[ImageVersion, ...]:
+        """Return the versions with the words that the file gives them."""
         return tuple(version for entry in self.images for version in versions_of(entry))
 
 

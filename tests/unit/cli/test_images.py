@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from muster.core.agents.agent import AgentState
-from tests.command_line import muster
+from tests.command_line import muster, submitted
 from tests.strategies.agents import make_agent, reporting
 
 OLD, NEW = ("sha256:" + digit * 64 for digit in "12")
@@ -36,6 +36,16 @@ def test_images_say_which_agents_hold_them(store):
 def test_images_say_when_agents_hold_different_ones_under_one_name(store):
     store.save_agents([holding("a1", OLD), holding("a2", NEW)])
     assert "2/2,2-VERSIONS" in muster("images").out
+
+
+@pytest.mark.usefixtures("catalog")
+def test_each_version_that_is_listed_can_be_named_by_it(store):
+    store.save_agents([holding("a1", OLD)])
+    for listed in muster("images", "--json").json:
+        whole = f"{listed['name']}:{listed['version']}"
+        assert listed["reference"] in muster("images", "show", whole).out
+        queued = submitted("--image", whole)
+        assert queued["kernels"][0]["image"] == listed["reference"]
 
 
 @pytest.mark.parametrize(

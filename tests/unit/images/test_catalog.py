@@ -47,6 +47,7 @@ def reference(word, *entries, **who):
         ("ngc", "nvcr.io/nvidia/pytorch:20.08-py3"),
         ("pytorch:2.9", "pytorch/pytorch:2.9.1"),
         ("base", "muster/default:latest"),
+        ("default:latest", "muster/default:latest"),
         ("debian:12", "debian:12"),
         ("other/pytorch:9", "other/pytorch:9"),
         ("docker.io/library/pytoch", "docker.io/library/pytoch"),
@@ -54,6 +55,14 @@ def reference(word, *entries, **who):
 )
 def test_a_word_stands_for_one_image(word, expected):
     assert reference(word, PYTORCH, PLAIN) == expected
+
+
+def test_another_image_of_that_name_is_no_version_of_an_entry_that_has_none():
+    debian = {"name": "debian", "reference": "debian:12"}
+    newest = {"name": "new", "reference": "docker.io/library/debian:latest"}
+    assert reference("debian:latest", debian) == "debian:12"
+    assert reference("debian:latest", debian, newest) == "docker.io/library/debian:latest"
+    assert reference("debian:latest", debian, {**newest, "reference": "x:1", "aliases": ["debian:latest"]}) == "x:1"
 
 
 @pytest.mark.parametrize(
