@@ -156,11 +156,9 @@ def submit(
         return
     _check_wait(wait_timeout, waits=wait)
     spec = _merged(session_file(file) if file else {}, _from_script(ctx, script), _given(ctx))
-    command = ctx.meta.get("muster.command")
+    command = _command_behind_dashes(ctx)
     if command is not None:
-        if not command:
-            raise BadInputError("command: nothing stands behind --; write the command there")
-        spec["command"] = shlex.join(command) if len(command) > 1 else command[0]
+        spec["command"] = command
     sbatch = ctx.meta.get(_SBATCH)
     if sbatch is not None:
         drop_lost_logs(spec, sbatch.fields)
@@ -184,6 +182,23 @@ def submit(
             if as_json:
                 print_json(ended)
             ctx.exit(max(_exit_code(session) for session in ended))
+
+
+def _command_behind_dashes(ctx: click.Context) -> str | None:
+    """Return the command that stands behind `--`; None without any. Raises BadInputError."""
+    words: list[str] | None = ctx.meta.get("muster.command")
+    if words is None:
+        return None
+    if not words:
+        raise BadInputError("command: nothing stands behind --; write the command there")
+    if ctx.get_parameter_source("command") is ParameterSource.COMMANDLINE:
+        given: str = ctx.params["command"]
+        # sbatch and docker run take -c for CPUs.
+        cores = "; cores are asked for by --cpu" if given.isdecimal() else ""
+        raise BadInputError(
+            f"command: {given!r} is given by --command, and another one behind --; give one of them{cores}"
+        )
+    return shlex.join(words) if len(words) > 1 else words[0]
 
 
 def _check_wait(timeout_s: float | None, *, waits: bool) -> None:

@@ -24,6 +24,11 @@ def test_all_errors_of_a_spec_come_one_to_a_line_and_nothing_is_queued():
     ("arguments", "said"),
     [
         (["submit", "--"], "nothing stands behind --"),
+        (
+            ["submit", "-c", "make", "--", "true"],
+            "command: 'make' is given by --command, and another one behind --; give",
+        ),
+        (["submit", "-c", "4", "--", "true"], "behind --; give one of them; cores are asked for by --cpu"),
         (["submit", "--count", "0"], "1 to 10000"),
         (["submit", "--count", "many"], "--count"),
         (["submit", "--nmae", "x"], "--name"),
