@@ -45,7 +45,8 @@ def web(
 ) -> None:
     """Serve the pages and the API until SIGTERM.
 
-    The API is at /api/v1, its document at /api/v1/openapi.json; /metrics, /healthz and /readyz need no token.
+    The API is at /api/v1, its document at /api/v1/openapi.json; /healthz and /readyz need no token,
+    and /metrics needs none on this machine.
 
     Make tokens with `muster token create`. Every change and every refusal is noted in audit.log in the state directory.
     """
