@@ -10,6 +10,7 @@ from muster.cli.main import cli
 from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.model.session import SessionState
 from muster.settings import Settings
+from tests.command_line import muster
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
@@ -35,6 +36,13 @@ def test_the_page_of_states_has_exactly_the_changes_of_the_table():
 def test_every_command_is_on_a_page(command):
     mentions = [name for name, text in PAGES.items() if re.search(rf"\bmuster {command}\b", text)]
     assert mentions, f"write about `muster {command}` in README.md or docs/*.md"
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"completion", "version"}))
+def test_the_page_of_the_api_names_the_commands_that_work_by_a_server(command):
+    answer = muster("--server", "http://127.0.0.1:1", command, "-h")
+    (listed,) = re.findall(r"^`submit` \(also.*? work this way", PAGES["api.md"], re.DOTALL | re.MULTILINE)
+    assert (f"`{command}`" in listed) == (answer.code == 0), answer.err
 
 
 @pytest.mark.parametrize("key", Settings.model_fields)
