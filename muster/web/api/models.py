@@ -25,7 +25,7 @@ def matches(*patterns: re.Pattern[str], between: str = "") -> dict[str, Any]:
 class DrainRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    reason: str = Field(default="", max_length=1000, description="shown to users whose sessions wait because of it")
+    reason: str = Field(default="", max_length=1000, description="shown with the agent")
 
 
 class References(BaseModel):
@@ -106,7 +106,7 @@ class ReserveRequest(BaseModel):
     resource_group: str | None = Field(default=None, min_length=1, max_length=255, description="instead of agents")
     users: _Names
     projects: _Names
-    reason: str = Field(default="", max_length=1000, pattern=_TEXT, description="shown to users who wait because of it")
+    reason: str = Field(default="", max_length=1000, pattern=_TEXT, description="shown with the reservation")
 
 
 # Strictly: true is no amount.
