@@ -99,10 +99,13 @@ def _address_of(host: str) -> Address | None:
 
 def _meant(address: Address) -> tuple[Address, ...]:
     """Return the address, and what a gateway would make of it; of a mapped one only what it stands for."""
-    if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
+    if isinstance(address, IPv4Address):
         return (address,)
+    # First: newer Pythons call one a loopback address that stands for one.
     if address.ipv4_mapped:
         return (address.ipv4_mapped,)
+    if address.is_loopback or address.is_unspecified:
+        return (address,)
     if address.sixtofour:
         return address, address.sixtofour
     if any(address in network for network in _WITH_IPV4):

@@ -145,7 +145,8 @@ def _public_location(location: bytes, origin: AppOrigin) -> bytes:
         return location
     if parts.scheme not in {"", "http", "https"} or not own:
         return location
-    return origin.url.encode() + (parts._replace(scheme="", netloc="").geturl() or "/").encode()
+    seen = urlsplit(origin.url)
+    return parts._replace(scheme=seen.scheme, netloc=seen.netloc, path=parts.path or "/").geturl().encode()
 
 
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:
