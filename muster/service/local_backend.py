@@ -186,7 +186,7 @@ class LocalBackend:
             impossible = impossible_waits(self._store, self._settings, new, time.time())
             return SubmittedView.of(new, impossible, warnings=warnings_about(self._store, self._settings, new))
         except StoreUnavailableError:
-            # They are queued: who gets an error submits them again.
+            # They are queued: users who get an error submit them again.
             return SubmittedView.of(new, {})
 
     def dry_run(self, spec: Mapping[str, Any], owner: str | None, count: int) -> DryRunView:

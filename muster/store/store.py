@@ -125,7 +125,7 @@ class Store:
         submission was done already, what the check raises, and OutcomeUnknownError where the database is lost for long.
         """
         if new:
-            # Who is told that it failed submits them again.
+            # Users who get an error submit them again.
             settled(lambda may_be_there: self._add(new, submission, check, may_be_there=may_be_there))
 
     def _add(
