@@ -91,7 +91,7 @@ def show(name: str, as_json: bool) -> None:
         if number:
             click.echo()
         for label, value in _facts(image):
-            click.echo(f"{label + ':':<13}{value}")
+            click.echo(f"{label + ':':<14}{value}")
 
 
 def _facts(image: ImageView) -> list[tuple[str, str]]:

@@ -163,7 +163,8 @@ class SessionCommands:
             raise BadInputError(
                 f"NEW: {name!r} is not a session name; use letters, digits, dots, dashes and underscores, 63 at most"
             )
-        session = self._store.find(reference, self._visible_owner)
+        # Of an array's name, any: none of them takes another.
+        session = self._store.find_all(reference, self._visible_owner)[0]
         if session.array_id is not None:
             raise NotPossibleInStateError(
                 f"session {session.name} is one of an array, which its name tells; submit it anew under another name"

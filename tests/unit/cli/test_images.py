@@ -48,6 +48,13 @@ def test_each_version_that_is_listed_can_be_named_by_it(store):
         assert queued["kernels"][0]["image"] == listed["reference"]
 
 
+@pytest.mark.usefixtures("catalog")
+def test_each_fact_of_an_image_stands_apart_from_its_name(store):
+    store.save_agents([holding("a1", OLD)])
+    lines = muster("images", "show", "default").out.splitlines()
+    assert ["architecture:", "any"] in [line.split() for line in lines]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -206,6 +206,15 @@ def test_a_session_can_be_submitted_held():
     assert muster("release", "a", "--json").json[0]["held_by"] is None
 
 
+def test_neither_an_array_nor_one_of_it_is_renamed_and_both_get_the_same_advice():
+    queued("train", "0-3")
+    for name in ("train", "train-0"):
+        refused = muster("rename", name, "other")
+        assert (refused.code, refused.out) == (1, "")
+        assert "train-0 is one of an array" in refused.err
+        assert "submit it anew under another name" in refused.err
+
+
 def test_an_array_is_held_and_released_as_far_as_it_is_pending(store):
     queued("train", "0-3")
     running(store, "train-0")
