@@ -111,26 +111,31 @@ def _from_json(text: str) -> Any:  # noqa: ANN401 - whatever the column holds
 
 def cannot_be_opened(engine: sa.Engine, error: Exception) -> SettingsError:
     """Return the error as one line; a DatabaseAwayError for what may be over without a change of the settings."""
-    cause = one_line(getattr(error, "orig", None) or error)
+    cause, code = _cause_and_code(error)
     is_sqlite = engine.dialect.name == "sqlite"
     passing = _passing_remedy(engine, cause)
-    remedy = passing or ("mend `database` or `state_dir`" if is_sqlite else postgresql.remedy(cause))
-    kind = DatabaseAwayError if passing or not (is_sqlite or postgresql.is_wrong(cause)) else SettingsError
+    remedy = passing or ("mend `database` or `state_dir`" if is_sqlite else postgresql.remedy(cause, code))
+    kind = DatabaseAwayError if passing or not (is_sqlite or postgresql.is_wrong(cause, code)) else SettingsError
     return kind(f"database {shown(engine.url)} cannot be opened: {cause}; {remedy}")
 
 
 def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailableError:
-    cause = one_line(getattr(error, "orig", None) or error)
-    remedy = _passing_remedy(engine, cause) or postgresql.remedy(cause, "see to it, then try again")
+    cause, code = _cause_and_code(error)
+    remedy = _passing_remedy(engine, cause) or postgresql.remedy(cause, code, "see to it, then try again")
     return StoreUnavailableError(f"database {shown(engine.url)} failed: {cause}; {remedy}")
 
 
 def _unknown(engine: sa.Engine, error: Exception) -> OutcomeUnknownError:
-    cause = one_line(getattr(error, "orig", None) or error)
+    cause, _ = _cause_and_code(error)
     return OutcomeUnknownError(
         f"database {shown(engine.url)} was lost while it made a change: {cause};"
         " the change may have been made all the same: look before you try again"
     )
+
+
+def _cause_and_code(error: Exception) -> tuple[str, str]:
+    said = getattr(error, "orig", None) or error
+    return one_line(said), postgresql.code_of(said)
 
 
 def _passing_remedy(engine: sa.Engine, cause: str) -> str:
@@ -182,7 +187,7 @@ def _transaction(engine: sa.Engine, options: Mapping[str, Mapping[str, Any]]) ->
         cause = one_line(error.orig or error)
         raise BadInputError(f"the database does not take a value: {cause}; write another") from error
     except (sa.exc.DatabaseError, sa.exc.TimeoutError) as error:
-        if isinstance(error, _FAULTS_OF_OURS) and not postgresql.is_of_the_server(str(error.orig)):
+        if isinstance(error, _FAULTS_OF_OURS) and not postgresql.is_of_the_server(*_cause_and_code(error)):
             raise
         # What a server that is still there answers to a COMMIT is that it did not.
         is_lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated

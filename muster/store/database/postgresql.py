@@ -47,6 +47,12 @@ _REMEDIES = (
     *((part, _NAME_THE_PRIMARY) for part in _READ_ONLY),
 )
 _PASSING = frozenset({*_CROWDED, *_READ_ONLY})
+_DENIED_CODE = "42501"
+# By SQLSTATE, for servers that say it in another language.
+_REMEDIES_BY_CODE = {
+    _DENIED_CODE: "make the user owner of the database and of its tables: ALTER DATABASE … OWNER TO …, ALTER TABLE …",
+    "25006": _NAME_THE_PRIMARY,
+}
 # What one run of a server shows of a database is one history, also where a standby is promoted meanwhile.
 _HISTORY_OF = (
     "SELECT pg_postmaster_start_time()::text || '/' || oid::text FROM pg_database WHERE datname = current_database()"
@@ -102,18 +108,24 @@ def history_of(connection: sa.Connection) -> str:
     return str(connection.info.get(_HISTORY, ""))
 
 
-def is_wrong(cause: str) -> bool:
+def code_of(error: object) -> str:
+    """Return the SQLSTATE of an error; empty where a connection did not come about, which has none."""
+    return getattr(error, "sqlstate", None) or ""
+
+
+def is_wrong(cause: str, code: str) -> bool:
     """Return whether a connection was refused for a reason that will not pass by itself."""
-    return any(part in cause for part, _ in _REMEDIES if part not in _PASSING)
+    return code == _DENIED_CODE or any(part in cause for part, _ in _REMEDIES if part not in _PASSING)
 
 
-def is_of_the_server(cause: str) -> bool:
+def is_of_the_server(cause: str, code: str) -> bool:
     """Return whether a statement was refused for what the server is or allows, rather than for what it says."""
-    return any(part in cause for part in (_DENIED, *_READ_ONLY))
+    return code in _REMEDIES_BY_CODE or any(part in cause for part in _READ_ONLY)
 
 
-def remedy(cause: str, otherwise: str = _NOT_REACHED) -> str:
-    return next((remedy for part, remedy in _REMEDIES if part in cause), otherwise)
+def remedy(cause: str, code: str, otherwise: str = _NOT_REACHED) -> str:
+    by_code = _REMEDIES_BY_CODE.get(code, otherwise)
+    return next((remedy for part, remedy in _REMEDIES if part in cause), by_code)
 
 
 def lossy_settings(connection: sa.Connection) -> tuple[str, ...]:

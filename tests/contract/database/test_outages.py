@@ -113,6 +113,25 @@ def test_tables_of_another_role_are_named_with_the_remedy(server, migrated_datab
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        ("42501", "make the user owner of the database and of its tables"),
+        ("25006", "it is a standby"),
+    ],
+)
+def test_what_a_server_says_in_another_language_has_its_remedy(server, migrated_database, open_store, code, remedy):
+    name = server.new_database(migrated_database)
+    server.run_in(
+        name,
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$ BEGIN RAISE EXCEPTION 'keine Berechtigung' USING ERRCODE = '{code}'; END $$",
+        "CREATE TRIGGER refuse BEFORE INSERT ON sessions EXECUTE FUNCTION refuse()",
+    )
+    with pytest.raises(StoreUnavailableError, match=f"keine Berechtigung .*; {remedy}"):
+        open_store(server.url(name)).add([make_session()])
+
+
 def test_a_full_disk_fails_in_one_line_that_says_where_and_leaves_what_was_there(empty_database, tmp_path):
     shutil.copy(empty_database, tmp_path / "muster.db")
     store = Store(f"sqlite:///{tmp_path / 'muster.db'}")
