@@ -145,3 +145,16 @@ def test_an_app_runs_the_images_programs(app, tmp_path):
 def test_an_app_gets_each_of_the_users_variables_as_they_set_it(app):
     exit_code, log = app(SHOW, **dict.fromkeys(OF_THE_USER, "mine"))
     assert (exit_code, log.split()) == ("0\n", [f"{name}=mine" for name in OF_THE_USER])
+
+
+@pytest.mark.parametrize(
+    ("directory", "why"), [("/nowhere", "No such file or directory"), ("/etc/passwd", "Not a directory")]
+)
+def test_a_working_directory_that_cannot_be_entered_is_said_in_one_line(kernel, tmp_path, directory, why):
+    (tmp_path / "keys/workdir").write_text(directory)
+    done = kernel("entrypoint", "echo", "never")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr == (
+        f"muster: the working directory {directory} cannot be entered ({why});"
+        " make it in the bootstrap script, or name another\n"
+    )
