@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+from docker.errors import APIError
 from docker.models.containers import Container
 
 from muster.core.agents.agent import Agent
@@ -68,6 +69,25 @@ class DistantHost:
 
     def agent(self, agent_id: str = "far", user: str = "root") -> Agent:
         return make_agent(agent_id, **self.attributes(user))
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let nothing on the host run until the block ends, as on one that lost its power."""
+        eventually(self._froze)
+        try:
+            yield
+        finally:
+            self.container.unpause()
+
+    def _froze(self) -> bool:
+        """Return whether the engine could freeze it: it gives up where processes begin faster than it stops them."""
+        try:
+            self.container.pause()
+        except APIError as error:
+            if "unable to freeze" not in str(error):
+                raise
+            return False
+        return True
 
 
 @contextmanager

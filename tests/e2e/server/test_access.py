@@ -193,11 +193,8 @@ def test_a_death_is_noticed_through_ssh_and_so_is_a_host_that_vanishes(this_mach
         assert time.monotonic() < deadline
     assert set(received) == {session_id}
     # A frozen sshd answers no more than one whose host lost its power.
-    this_machine.container.pause()
-    try:
+    with this_machine.frozen():
         watcher.join(PATIENCE_S)
-    finally:
-        this_machine.container.unpause()
     assert len(ended) == 1
 
 
