@@ -119,7 +119,7 @@ def test_an_image_is_shown_by_any_of_its_names(store):
     (shown,) = muster("images", "show", "pytorch", "--json").json
     assert (shown["reference"], shown["agents"], shown["projects"]) == ("docker.io/muster/default", ["a1"], ["vision"])
     assert len(muster("images", "show", "torch", "--json").json) == 2
-    assert "agents:      a1 (111111111111)" in muster("images", "show", "torch:2.9").out
+    assert "agents:       a1 (111111111111)" in muster("images", "show", "torch:2.9").out
 
 
 @pytest.mark.usefixtures("large_catalog", "store")
