@@ -136,16 +136,16 @@ def _public_location(location: bytes, origin: AppOrigin) -> bytes:
 
     An app that builds one of `X-Forwarded-Host` alone writes http where the browser uses TLS.
     """
+    seen = urlsplit(origin.url)
     try:
         parts = urlsplit(location.decode("ascii"))
-        own = parts.netloc == urlsplit(origin.url).netloc or (
+        own = parts.netloc == seen.netloc or (
             parts.hostname in _LOOPBACK and parts.port in {origin.app_port, int(origin.local.rpartition(":")[2])}
         )
     except ValueError:
         return location
     if parts.scheme not in {"", "http", "https"} or not own:
         return location
-    seen = urlsplit(origin.url)
     return parts._replace(scheme=seen.scheme, netloc=seen.netloc, path=parts.path or "/").geturl().encode()
 
 
