@@ -46,7 +46,7 @@ def _print_item(item: DryRunItemView, dry_run: DryRunView, *, suggests: bool) ->
         for line in placed_where(item.kernels, dry_run.gpu_indexes):
             click.echo(f"  {line}")
         return
-    around = surroundings(dry_run.names, is_worked=dry_run.unworked is None)
+    around = surroundings(dry_run.names, item.left_out, is_worked=dry_run.unworked is None)
     verb = "would never start" if item.never_starts else "would wait"
     click.echo(f"{item.name} {verb}: {item.wait.message}")
     for line in explain(item, item.wait, item.wait.position or 0, around, advice=False):

@@ -29,7 +29,7 @@ def why(session: str, what_if: bool, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    around = surroundings(answer.names, is_worked=answer.unworked is None)
+    around = surroundings(answer.names, answer.left_out, is_worked=answer.unworked is None)
     click.echo(f"{answer.name} is {answer.state}: {why_text(answer)}")
     if answer.state is SessionState.RUNNING and answer.size != str(answer.cluster_size):
         click.echo(f"  runs with {answer.size} containers")
@@ -62,8 +62,8 @@ def queue(group: str | None, as_json: bool) -> None:
     )
 
 
-def surroundings(names: Mapping[str, str], *, is_worked: bool) -> Surroundings:
-    return Surroundings(time.time(), _local_time, names, is_worked)
+def surroundings(names: Mapping[str, str], left_out: Sequence[str] = (), *, is_worked: bool) -> Surroundings:
+    return Surroundings(time.time(), _local_time, names, is_worked, left_out)
 
 
 def print_suggestions(suggestions: Sequence[SuggestionView], around: Surroundings) -> None:

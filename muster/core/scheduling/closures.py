@@ -33,6 +33,11 @@ class _Closed:
     windows: tuple[Reservation, ...] = field(default=())
 
 
+def window_cause(window: Reservation) -> str:
+    """Return the cause by which waits count the agents that a window closes."""
+    return f"{'maintenance' if window.is_maintenance else 'reservation'} {window.name}"
+
+
 def could_hold(session: Session, agents: Sequence[Agent], snapshot: Snapshot) -> bool:
     """Return whether these agents of its group could hold a session if they were empty."""
     if not agents:
@@ -115,7 +120,7 @@ class Closures:
         causes: dict[str, str] = {}
         closing = []
         for window in self._met(session, self._snapshot.now):
-            cause = f"{'maintenance' if window.is_maintenance else 'reservation'} {window.name}"
+            cause = window_cause(window)
             ids = [a.id for a in self._group(session) if window.covers(a.id, a.resource_group)]
             causes |= dict.fromkeys(ids, cause)
             closing += [window] if ids else []

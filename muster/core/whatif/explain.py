@@ -115,13 +115,15 @@ class PlacedKernel(Protocol):
 class Surroundings:
     """The facts for a reader beside the wait: the time, how they write times, and other sessions' names by id.
 
-    `is_worked`: something works the queue. Otherwise nothing starts, whatever the queue says.
+    `is_worked`: something works the queue. Otherwise nothing starts, whatever the queue says. `left_out` are lines on
+    the agents that the wait counts as left out.
     """
 
     now: float
     clock_text: Callable[[float], str]
     names: Mapping[str, str] = field(default_factory=dict)
     is_worked: bool = True
+    left_out: Sequence[str] = ()
 
 
 def explain(
@@ -140,6 +142,7 @@ def explain(
     lines = [
         *_place_in_the_queue(session, position),
         *_agents(wait),
+        *around.left_out,
         *_limit(wait),
         *_other_sessions(wait, around),
         *_times(wait, around),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import Session
 from muster.core.whatif.counterfactual import StartForecast
+from muster.core.whatif.left_out import left_out
 from muster.core.whatif.redaction import redacted
 from muster.service.questions.what_if import WhatIf
 from muster.service.questions.why import visible_suggestions
@@ -19,12 +20,14 @@ from muster.store.store import Store
 class DryRun:
     """A forecast for sessions, with the GPUs' indexes by uuid and the sessions' names by id for printing.
 
-    `unworked` is set if nobody works the queue: then nothing starts, whatever the answers say.
+    `left_out` are lines, by session id, on the agents that its wait counts as left out. `unworked` is set if nobody
+    works the queue: then nothing starts, whatever the answers say.
     """
 
     answers: Sequence[StartForecast]
     gpu_indexes: Mapping[str, int]
     names: Mapping[str, str]
+    left_out: Mapping[str, Sequence[str]]
     unworked: Unworked | None = None
 
 
@@ -35,7 +38,9 @@ def visible_dry_run(store: Store, settings: Settings, new: Sequence[Session], se
     indexes = {gpu.uuid: gpu.index for agent in snapshot.agents for gpu in agent.gpus}
     names = {session.id: session.name for session in (*snapshot.sessions, *new) if sees(session)}
     unworked = unworked_queue(store, settings, for_new=True)
-    return DryRun(_visible_answers(store, what_if.would_start(new), sees), indexes, names, unworked)
+    answers = _visible_answers(store, what_if.would_start(new), sees)
+    left = {one.session.id: left_out(one.session, one.wait, snapshot) for one in answers if one.wait}
+    return DryRun(answers, indexes, names, left, unworked)
 
 
 def _visible_answers(store: Store, answers: Sequence[StartForecast], sees: Sees) -> tuple[StartForecast, ...]:

@@ -106,6 +106,9 @@ def _spec_changes(suggestion: Suggestion, spec: SessionSpec) -> dict[str, Any] |
     return {name: values.get(name) for name in changed}
 
 
+_LEFT_OUT_HELP = "for what agents were drained that the wait counts as left out, and the like; a line each"
+
+
 class WhyView(View):
     id: str
     name: str
@@ -119,6 +122,7 @@ class WhyView(View):
     progress: ProgressView | None
     wait: WaitView | None
     names: dict[str, str] = Field(description="by id, names and states of the sessions that it waits for")
+    left_out: list[str] = Field(description=_LEFT_OUT_HELP)
     unworked: str | None = Field(description="what is wrong, if nobody works the queue: then nothing starts now")
     suggestions: list[SuggestionView] | None = Field(default=None, description="left out unless requested")
 
@@ -138,6 +142,7 @@ class WhyView(View):
             progress=ProgressView.of(session.progress),
             wait=WaitView.of(why.wait, why.position) if why.wait else None,
             names=dict(why.names),
+            left_out=list(why.left_out),
             unworked=why.unworked.text if why.unworked else None,
             **({} if suggestions is None else {"suggestions": suggestion_views(suggestions, session.spec)}),
         )
@@ -260,6 +265,7 @@ class DryRunItemView(View):
     mode: str | None
     kernels: list[PlacedKernelView] = Field(description="where they would run; empty where it would wait")
     wait: WaitView | None
+    left_out: list[str] = Field(description=_LEFT_OUT_HELP)
     suggestions: list[SuggestionView]
 
     @property
@@ -267,7 +273,7 @@ class DryRunItemView(View):
         return self.wait is not None and self.wait.code in HOPELESS
 
     @classmethod
-    def of(cls, answer: "StartForecast", *, is_worked: bool) -> Self:
+    def of(cls, answer: "StartForecast", left_out: Iterable[str], *, is_worked: bool) -> Self:
         session, placement = answer.session, answer.placement
         allocations = placement.allocations if placement else {}
         if placement and session.spec.is_elastic:
@@ -287,6 +293,7 @@ class DryRunItemView(View):
                 if (allocation := allocations.get(kernel.id))
             ],
             wait=WaitView.of(answer.wait, answer.wait.position) if answer.wait else None,
+            left_out=list(left_out),
             suggestions=suggestion_views(answer.suggestions, session.spec),
         )
 
@@ -301,7 +308,10 @@ class DryRunView(View):
     @classmethod
     def of(cls, dry_run: "DryRun", warnings: Iterable[str] = ()) -> Self:
         unworked = dry_run.unworked
-        items = [DryRunItemView.of(answer, is_worked=unworked is None) for answer in dry_run.answers]
+        items = [
+            DryRunItemView.of(answer, dry_run.left_out.get(answer.session.id, ()), is_worked=unworked is None)
+            for answer in dry_run.answers
+        ]
         uuids = {share.uuid for item in items for kernel in item.kernels for share in kernel.gpus}
         waited_for = {key for item in items if item.wait for key in item.wait.waits_for}
         return cls(

@@ -1,5 +1,6 @@
 """Why a session is as it is, and what would let it start, as a user may see it."""
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -7,6 +8,7 @@ from muster.core.model.heartbeat import Unworked
 from muster.core.model.session import Session, SessionState
 from muster.core.model.wait import Wait
 from muster.core.whatif.hypothesis import Change, Later, Moved, Suggestion
+from muster.core.whatif.left_out import left_out
 from muster.service.questions.decided_queue import DecidedQueue
 from muster.service.questions.what_if import WhatIf
 from muster.service.queue.heartbeat import unworked_queue
@@ -19,7 +21,7 @@ from muster.store.store import Store
 class Why:
     """The reason for a session's state. `wait` is None unless it waits, `suggestions` unless they were requested.
 
-    `unworked` is set if nobody works the queue.
+    `left_out` are lines on the agents that the wait counts as left out. `unworked` is set if nobody works the queue.
     """
 
     session: Session
@@ -27,6 +29,7 @@ class Why:
     position: int
     names: Mapping[str, str]
     suggestions: Sequence[Suggestion] | None
+    left_out: Sequence[str] = ()
     unworked: Unworked | None = None
 
 
@@ -44,7 +47,8 @@ def visible_why(
     names = {key: f"{other.name} ({other.state})" for key, other in others.items()}
     suggestions = WhatIf(store, settings).what_would_help(session) if what_if else None
     visible = None if suggestions is None else visible_suggestions(store, suggestions, sees)
-    return Why(session, wait, position, names, visible, unworked_queue(store, settings))
+    left = left_out(session, wait, store.snapshot(time.time())) if wait else ()
+    return Why(session, wait, position, names, visible, left, unworked_queue(store, settings))
 
 
 def visible_suggestions(store: Store, suggestions: Collection[Suggestion], sees: Sees) -> tuple[Suggestion, ...]:

@@ -63,6 +63,7 @@ def test_a_dry_run_of_what_would_wait_has_its_own_exit_code(agents):
     assert lines[0].startswith("train would wait: ")
     assert "    resource group big instead of default: --resource-group big" in lines
     assert "    agent a1 is resumed" in lines
+    assert "  agent a1 is drained: disks" in lines
 
 
 def test_a_suggestion_that_is_taken_starts(agents):
@@ -156,6 +157,18 @@ def test_why_what_if_is_for_sessions_that_wait():
     muster("cancel", "train")
     answer = muster("why", "train", "--what-if")
     assert (answer.code, "is CANCELLED, no longer pending" in answer.err) == (1, True)
+
+
+def test_why_tells_for_what_an_agent_was_drained_that_it_counts_as_left_out(agents: Store):
+    agents.save_agents([make_agent("a0", cpus=1)])
+    agents.drain_agent("a1", "new disks")
+    session = submitted("--name", "train", "--cpu", "4")
+    agents.save_waits({session["id"]: Wait(WaitCode.BUSY, "too little is free now", filtered={"drained": 1})})
+    lines = muster("why", "train").out.splitlines()
+    assert lines[lines.index("  agents left out: 1 drained") + 1] == "  agent a1 is drained: new disks"
+    assert muster("why", "train", "--json").json["left_out"] == ["agent a1 is drained: new disks"]
+    agents.resume_agent("a1")
+    assert "new disks" not in muster("why", "train").out
 
 
 @pytest.mark.usefixtures("agents")

@@ -173,7 +173,7 @@ def _verdict(dry_run: DryRunView, tried: int, count: int) -> Verdict:
         first = f"Starts now on {_where(items[0])}{given}" if len(items) == 1 else f"All {len(items)} start now"
         return Verdict("starts", first, (*lines, *details))
     wait = waiting.wait
-    around = Surroundings(time.time(), format_minute, dry_run.names, dry_run.unworked is None)
+    around = Surroundings(time.time(), format_minute, dry_run.names, dry_run.unworked is None, waiting.left_out)
     lines = explain(waiting, wait, wait.position or 0, around, advice=False)
     when = f"; estimated start {moment_text(wait.estimated_start, around)}" if wait.estimated_start else ""
     verb = "Can never start" if waiting.never_starts else "Waits"

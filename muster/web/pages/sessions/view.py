@@ -65,7 +65,7 @@ def waiting(why: WhyView) -> Waiting | None:
     """Return why it waits; None for a session that does not wait or that no pass has tried yet."""
     if why.wait is None:
         return None
-    around = Surroundings(time.time(), format_moment, why.names, why.unworked is None)
+    around = Surroundings(time.time(), format_moment, why.names, why.unworked is None, why.left_out)
     lines = explain(why, why.wait, why.wait.position or 0, around, advice=False)
     return Waiting(lines, start_estimate(why.wait, around))
 
