@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from muster.cli.context import current_user, json_option, opened_backend, opened_service
+from muster.cli.context import json_option, opened_backend, opened_service
 from muster.cli.output import print_json, print_table
 from muster.cli.sync_progress import SyncProgress, outcome_json
 from muster.core.values.errors import BadInputError
@@ -170,14 +170,14 @@ def rm(reference: str, as_json: bool) -> None:
     Its author may, and administrators. Exit code 1 when an agent could not be reached: the image stays
     in the catalog then, and the same command tries the others again.
     """
-    with opened_service() as service:
-        removed = service.remove_image(reference, current_user())
+    with opened_backend() as backend:
+        removed = backend.images.remove(reference)
     if as_json:
-        print_json({"reference": reference, "removed_from": removed.agent_ids, "failed": removed.failures})
+        print_json(removed)
     else:
-        for agent_id, problem in removed.failures.items():
+        for agent_id, problem in removed.failed.items():
             click.echo(f"muster: {agent_id}: {problem}", err=True)
-        if not removed.failures:
-            click.echo(f"{reference} is removed, from {len(removed.agent_ids)} agents")
-    if removed.failures:
+        if not removed.failed:
+            click.echo(f"{reference} is removed, from {len(removed.removed_from)} agents")
+    if removed.failed:
         raise click.exceptions.Exit(1)

@@ -7,7 +7,7 @@ from muster.core.values.errors import MusterError
 from muster.remote.client import Client, session_path
 from muster.remote.reconnection import Reconnection
 from muster.service.images.commits_under_way import Progressed
-from muster.service.images.views import CommittedImageView, CommitView, ImagesView
+from muster.service.images.views import CommittedImageView, CommitView, ImageRemovedView, ImagesView
 
 _POLL_S = 0.5
 
@@ -24,6 +24,9 @@ class RemoteImages:
 
     def named(self, name: str) -> ImagesView:
         return self._client.get(ImagesView, f"images/{quote(name, safe='')}")
+
+    def remove(self, reference: str) -> ImageRemovedView:
+        return self._client.delete(ImageRemovedView, f"images/{quote(reference, safe='')}")
 
     def commit(
         self,

@@ -10,7 +10,7 @@ from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderRemovedView, FoldersView, MeasuredFolderView, UnsharedView
 from muster.service.identity.views import NewTokenView, TokensView, TokenView
 from muster.service.images.commits_under_way import Progressed
-from muster.service.images.views import CommittedImageView, ImagesView
+from muster.service.images.views import CommittedImageView, ImageRemovedView, ImagesView
 from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
 from muster.service.reach.logs import LogRequest
 from muster.service.reach.programs import KernelPrograms
@@ -57,6 +57,8 @@ class ImageBackend(Protocol):
         public: bool = False,
         progressed: Progressed | None = None,
     ) -> CommittedImageView: ...
+
+    def remove(self, reference: str) -> ImageRemovedView: ...
 
 
 class SecretBackend(Protocol):

@@ -120,7 +120,7 @@ class LocalBackend:
 
     @property
     def images(self) -> OwnedImages:
-        return OwnedImages(self._store, self._settings, self._commits, self._token, self.find)
+        return OwnedImages(self._store, self._settings, self._commits, self._token, self.find, self.sees)
 
     @property
     def resources(self) -> ClusterResources:

@@ -39,7 +39,6 @@ from muster.store.store import Store
 if TYPE_CHECKING:  # Ansible, the Docker SDK and the scheduler load slowly
     from muster.service.images.commits import Commit, CommitRequest
     from muster.service.images.distribution import ImageSync, Synced, SyncProgressed
-    from muster.service.images.removal import RemovedImage
     from muster.service.questions.decided_queue import DecidedQueue
     from muster.service.questions.what_if import WhatIf
     from muster.service.usage.watched import UsageCache
@@ -170,12 +169,6 @@ class Service:
         if any(outcome.changed for outcome in outcomes):
             wake(self.settings, self._store, AGENTS)
         return outcomes
-
-    def remove_image(self, reference: str, by: str) -> "RemovedImage":
-        """Remove an image that was made of a session. Raises as `removal.remove_image`."""
-        from muster.service.images.removal import remove_image  # noqa: PLC0415 - the Docker SDK loads slowly
-
-        return remove_image(self._store, self.settings, reference, by)
 
     def planned_commit(self, session: Session, request: "CommitRequest", by: str) -> "Commit":
         """Return what committing a kernel would make. Raises as `commits.planned_commit`."""

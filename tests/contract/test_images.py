@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.images.committed import CommittedImage, parse_name
+from muster.core.model.token import Scope, Token
 from muster.core.values.errors import NameTakenError
 from muster.service.images import removal
 from muster.settings import Settings
@@ -27,6 +28,7 @@ IMAGE = CommittedImage(
     architecture="x86_64",
     created_at=NOW,
 )
+ANN = Token("laptop", "ann", Scope.USER, NOW)
 MADE = replace(IMAGE, image_id="sha256:" + "2" * 64, size_bytes=1 << 40)
 
 
@@ -102,11 +104,12 @@ def test_an_image_that_is_made_anew_while_one_of_its_name_is_removed_stays(store
 
     def removed_by_another(_agent: object, _reference: str) -> None:
         monkeypatch.setattr(removal, "remove", lambda _agent, _reference: None)
-        removal.remove_image(store, settings, MADE.reference, "ann")
+        removal.remove_image(store, settings, MADE.reference, ANN, lambda _session: True)
         store.images.claim(anew)
 
     monkeypatch.setattr(removal, "remove", removed_by_another)
-    assert removal.remove_image(store, settings, MADE.reference, "ann").agent_ids == ["a1"]
+    removed = removal.remove_image(store, settings, MADE.reference, ANN, lambda _session: True)
+    assert removed.agent_ids == ["a1"]
     assert store.images.find("lab/train", "2") == anew
 
 

@@ -147,7 +147,9 @@ def _images(agent: Agent) -> list[dict[str, object]]:
 
 @agent_group.command("drain")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_agent)
-@click.option("--reason", metavar="TEXT", help="Shown with the agent, and by `muster why` of sessions that wait for it.")
+@click.option(
+    "--reason", metavar="TEXT", help="Shown with the agent, and by `muster why` of sessions that wait for it."
+)
 @click.option("--wait", is_flag=True, help="Return when no session is left on them.")
 @click.option(
     "--timeout",

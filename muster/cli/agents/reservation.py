@@ -36,7 +36,9 @@ def reservation_group() -> None:
 @click.option("--group", "-g", metavar="GROUP", help="All agents of this resource group.")
 @click.option("--user", "-u", "users", metavar="USER", multiple=True, help="Whose sessions may start; may be repeated.")
 @click.option("--project", "-P", "projects", metavar="PROJECT", multiple=True, help="Likewise, by project.")
-@click.option("--reason", metavar="TEXT", default="", help="Shown in lists, and by `muster why` of sessions that wait for it.")
+@click.option(
+    "--reason", metavar="TEXT", default="", help="Shown in lists, and by `muster why` of sessions that wait for it."
+)
 @json_option
 def create(
     name: str,

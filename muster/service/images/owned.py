@@ -7,22 +7,28 @@ from typing import TYPE_CHECKING
 from muster.core.model.session import Session
 from muster.core.model.token import Token
 from muster.core.values.errors import NotFoundError
+from muster.service.at_once import AtOnce
 from muster.service.identity.permissions import check_may_change
 from muster.service.images.claims import Claim
 from muster.service.images.commits_under_way import CommitState, CommitsUnderWay, Progressed
 from muster.service.images.known import KnownImage, known_images, named_images
-from muster.service.images.views import CommittedImageView, CommitView, ImagesView
+from muster.service.images.views import CommittedImageView, CommitView, ImageRemovedView, ImagesView
 from muster.settings import Settings
 from muster.store.store import Store
 
 if TYPE_CHECKING:  # the Docker SDK loads slowly
     from muster.service.images.commits import Commit
 
+# Each asks all agents that have the image, one after the other.
+_REMOVALS = AtOnce(16, 4, ("images", "are removed"))
 _INTERRUPTED = "it was interrupted; commit it again"
 
 
 class OwnedImages:
-    """The catalog of a token's user. `find` returns a session that they may see, or raises NotFoundError."""
+    """The catalog of a token's user.
+
+    `find` returns a session that they may see, or raises NotFoundError; `sees` tells whether they may see one.
+    """
 
     def __init__(
         self,
@@ -31,12 +37,14 @@ class OwnedImages:
         commits: CommitsUnderWay,
         token: Token,
         find: Callable[[str], Session],
+        sees: Callable[[Session], bool],
     ) -> None:
         self._store = store
         self._settings = settings
         self._commits = commits
         self._token = token
         self._find = find
+        self._sees = sees
 
     def all(self) -> ImagesView:
         """Return the catalog as the user may see it."""
@@ -102,6 +110,17 @@ class OwnedImages:
         if known is None or self._token.owner_filter not in {None, known.owner}:
             raise NotFoundError(f"no image {name!r} is being made, or was; see `muster images`")
         return CommitView.of(known)
+
+    def remove(self, reference: str) -> ImageRemovedView:
+        """Remove an image NAME:TAG that was made of a session, as `removal.remove_image`, and raise as that.
+
+        Raises NotPossibleInStateError also where too many images are being removed.
+        """
+        from muster.service.images.removal import remove_image  # noqa: PLC0415 - the Docker SDK loads slowly
+
+        with _REMOVALS.counted(self._token.user):
+            removed = remove_image(self._store, self._settings, reference, self._token, self._sees)
+        return ImageRemovedView(reference=reference, removed_from=removed.agent_ids, failed=removed.failures)
 
     def _known(self) -> Sequence[KnownImage]:
         return known_images(self._store, self._settings, self._token.user, sees_all=self._token.sees_all)

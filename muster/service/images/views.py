@@ -119,6 +119,16 @@ class RemovedImageView(View):
     removed_at: Moment
 
 
+class ImageRemovedView(View):
+    """The agents from which an image that was made of a session was removed."""
+
+    reference: str
+    removed_from: list[str]
+    failed: dict[str, str] = Field(
+        description="by agent, why it could not remove the image, which stays in the catalog until all have"
+    )
+
+
 class ImagesView(View):
     items: list[ImageView]
     agent_count: int = Field(description="all agents, whether or not they have one of the images")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from muster.core.values.errors import BadInputError
 from muster.service.agents.views import AgentsView, AgentView, GpusView
-from muster.service.images.views import ImagesView
+from muster.service.images.views import ImageRemovedView, ImagesView
 from muster.service.questions.views import HeartbeatView, QueueView
 from muster.web.api import models
 from muster.web.api.requests import reply
@@ -84,6 +84,18 @@ def image(
     ],
 ) -> ImagesView:
     return backend.images.named(image)
+
+
+@router.delete("/images/{image:path}", tags=["images"], response_model=ImageRemovedView, responses=answers(404, 409))
+def remove_image(
+    backend: Backend,
+    image: Annotated[str, Path(description="NAME:TAG", max_length=400, pattern=r"^[^\x00]*$")],
+) -> Response:
+    """Remove an image that a commit has made, from all agents and the catalog: for its author and administrators.
+
+    It stays in the catalog while an agent cannot remove it; repeat the request once that answers.
+    """
+    return reply(backend.images.remove(image))
 
 
 @router.get("/version", tags=["version"], response_model=models.VersionView, responses=answers())

@@ -1,11 +1,12 @@
-"""`/images`: the image catalog, as far as the viewer may see it."""
+"""`/images`: the image catalog, as far as the viewer may see it; removing what was committed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Form, Response
 
 from muster.core.values.slots import Slots, spell_slots
 from muster.core.values.units import spell_bytes
@@ -50,6 +51,16 @@ class CatalogImage:
 def images(viewer: CurrentViewer) -> Response:
     listed = viewer.backend.images.all()
     return viewer.page("images.html", images=catalog_images(listed.items), agents=listed.agent_count)
+
+
+@router.post("/images/remove")
+def remove(viewer: CurrentViewer, image: Annotated[str, Form(max_length=400, pattern=r"^[^\x00]*$")] = "") -> Response:
+    """Remove an image that a commit has made, from the catalog and from all agents."""
+    removed = viewer.backend.images.remove(image)
+    if removed.failed:
+        agents = ", ".join(removed.failed)
+        return viewer.announce(f"{image} is still on {agents}, and in the catalog: remove it again once these answer")
+    return viewer.announce(f"{image} is removed")
 
 
 def catalog_images(listed: Sequence[ImageView]) -> list[CatalogImage]:

@@ -192,7 +192,16 @@ OPERATIONS: Mapping[str, Operation] = {
     **_of("lists", (SessionLists.json_text, SessionLists.recent_words, SessionLists.rows)),
     **_of("presets", (OwnedPresets.all, OwnedPresets.named, OwnedPresets.remove, OwnedPresets.save)),
     **_of("tokens", (OwnedTokens.all, OwnedTokens.create, OwnedTokens.revoke)),
-    **_of("images", (OwnedImages.all, OwnedImages.begin_commit, OwnedImages.commit_state, OwnedImages.named)),
+    **_of(
+        "images",
+        (
+            OwnedImages.all,
+            OwnedImages.begin_commit,
+            OwnedImages.commit_state,
+            OwnedImages.named,
+            OwnedImages.remove,
+        ),
+    ),
     **_of("secrets", (OwnedSecrets.names, OwnedSecrets.remove, OwnedSecrets.set)),
     **_of(
         "resources",

@@ -93,7 +93,7 @@ def test_a_day_of_work_without_a_token(muster, login, node, socket_path, monkeyp
         muster("restart", "bench", "--wait")
         muster("terminate", "bench", "--wait")
     finally:
-        node.run("images", "rm", image)
+        assert muster("images", "rm", image).out == f"{image} is removed, from 1 agents\n"
     (line,) = muster("report", "--json").json()["lines"]
     assert (line["user"], line["sessions"]) == (login, 1)
     muster("folder", "rm", "results", "--yes")

@@ -65,7 +65,8 @@ def test_a_folder_a_secret_a_session_an_image_of_it_and_what_it_used(server, tmp
         carol("restart", "renamed", "--wait")
         carol("terminate", "renamed", "--wait")
     finally:
-        server.node.run("images", "rm", IMAGE)
+        assert server.remote(others, "images", "rm", IMAGE).code == 2
+        assert carol("images", "rm", IMAGE).out == f"{IMAGE} is removed, from 1 agents\n"
     (line,) = carol("report", "--by", "user", "--json").json()["lines"]
     assert (line["user"], line["sessions"]) == ("carol", 1)
     assert line["cpu_hours_allocated"] > 0

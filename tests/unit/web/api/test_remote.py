@@ -17,7 +17,7 @@ from muster.core.model.token import Scope
 from muster.core.values.errors import ImageError, MusterError
 from muster.engine.commit import Made
 from muster.remote import client as client_module
-from muster.service.images import commits
+from muster.service.images import commits, removal
 from muster.service.view import View
 from muster.web.api.models import VersionView
 from tests.command_line import muster
@@ -167,13 +167,17 @@ def test_a_commit_is_waited_for_and_its_failure_reported(remote, service, monkey
     made = ada("commit", "ran:main1", "ada/train:1", "-m", "with results", "--json").json
     assert (made["reference"], made["message"], made["author"]) == ("ada/train:1", "with results", "ada")
     assert "ada/train" in ada("images").out
-    assert "ada/train" not in remote("eve")("images").out
+    eve = remote("eve")
+    assert "ada/train" not in eve("images").out
     assert ada("commit", "ran", "ada/train:2", "--sync").errors == [
         "muster: --sync: it needs the control node; leave it out, and agents get the image when needed"
     ]
-    assert ada("images", "rm", "ada/train:1").errors == [
-        "muster: --server: muster images rm needs the control node; run it there, without --server"
+    monkeypatch.setattr(removal, "remove", lambda _agent, _reference: None)
+    assert eve("images", "rm", "ada/train:1").errors == [
+        "muster: NAME:TAG: no image ada/train:1 was made by `muster commit`; what its file lists is removed there"
     ]
+    assert ada("images", "rm", "ada/train:1").out == "ada/train:1 is removed, from 1 agents\n"
+    assert "ada/train" not in ada("images").out
 
 
 def test_a_remote_command_is_limited_to_the_tokens_user(remote):

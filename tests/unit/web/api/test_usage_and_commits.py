@@ -9,9 +9,9 @@ import pytest
 
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
-from muster.core.values.errors import ImageError, NotPossibleInStateError
+from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.commit import Made
-from muster.service.images import commits, owned
+from muster.service.images import commits, owned, removal
 from muster.service.images.claims import Claim
 from muster.service.images.commits_under_way import CommitsUnderWay
 from muster.service.images.views import CommitView
@@ -228,12 +228,88 @@ def test_a_commit_that_another_process_makes_is_still_making(caller, running, en
     assert ada.get(f"/api/v1/commits/{IMAGE}").status_code == 404
 
 
-def test_an_image_that_is_being_made_cannot_be_removed(caller, running, engine, service):
+def removed(client, image=IMAGE):
+    return client.delete(f"/api/v1/images/{image}")
+
+
+def made(client, engine, **wanted):
+    begun(client, **wanted)
+    engine.goes_on.set()
+    reached(client, "made")
+
+
+class Removals:
+    """Removals by engines: those that were `done`, by agent and image; agents that are `away` do none."""
+
+    def __init__(self):
+        self.done = []
+        self.away = frozenset()
+
+    def remove(self, agent, image):
+        if agent.id in self.away:
+            raise AgentUnreachableError(f"agent {agent.id} does not answer")
+        self.done.append((agent.id, image))
+
+
+@pytest.fixture
+def removals(monkeypatch):
+    made = Removals()
+    monkeypatch.setattr(removal, "remove", made.remove)
+    return made
+
+
+def test_an_author_removes_their_image(caller, running, engine, removals):
+    running(1, "ada")
+    ada = caller("ada")
+    made(ada, engine)
+    answer = removed(ada)
+    assert (answer.status_code, answer.json()) == (200, {"reference": IMAGE, "removed_from": ["a1"], "failed": {}})
+    assert removals.done == [("a1", IMAGE)]
+    assert ada.get(f"/api/v1/images/{IMAGE}").status_code == 404
+    assert removed(ada).status_code == 404
+
+
+def test_an_image_stays_in_the_catalog_until_all_agents_have_removed_it(caller, running, engine, removals):
+    running(1, "ada")
+    ada = caller("ada")
+    made(ada, engine)
+    removals.away = {"a1"}
+    assert removed(ada).json()["failed"] == {"a1": "agent a1 does not answer"}
+    assert ada.get(f"/api/v1/images/{IMAGE}").status_code == 200
+    removals.away = frozenset()
+    assert removed(ada).json()["failed"] == {}
+
+
+def test_only_its_author_and_administrators_remove_an_image(caller, running, engine, removals):
+    running(1, "ada")
+    ada, eve, reader = caller("ada"), caller("eve"), caller("ada", Scope.READ)
+
+    def is_no_image_to_eve():
+        nothing = removed(eve, "ada/nothing:2")
+        answer = removed(eve)
+        return (answer.status_code, answer.text) == (404, nothing.text.replace("ada/nothing", "ada/train"))
+
+    begun(ada)
+    assert is_no_image_to_eve()
+    engine.goes_on.set()
+    reached(ada, "made")
+    assert is_no_image_to_eve()
+    assert removed(reader).status_code == 403
+    assert removals.done == []
+    assert removed(caller("carol", Scope.ADMIN)).status_code == 200
+    made(ada, engine, public=True)
+    refused = removed(eve)
+    assert refused.status_code == 409
+    assert refused.json()["detail"] == f"image {IMAGE} is ada's; only its author can remove it"
+
+
+def test_an_image_that_is_being_made_cannot_be_removed(caller, running, engine):
     running(1, "ada")
     ada = caller("ada")
     begun(ada)
-    with pytest.raises(NotPossibleInStateError, match="image ada/train:2 is being made; remove it once it is there"):
-        service.service.remove_image(IMAGE, "ada")
+    refused = removed(ada)
+    assert refused.status_code == 409
+    assert refused.json()["detail"] == "image ada/train:2 is being made; remove it once it is there"
     engine.goes_on.set()
     assert reached(ada, "made").image.author == "ada"
 
@@ -242,13 +318,18 @@ def test_an_image_that_is_being_made_cannot_be_removed(caller, running, engine, 
 def test_an_image_that_a_session_needs_by_whatever_spelling_cannot_be_removed(caller, running, engine, service, image):
     running(1, "ada")
     ada = caller("ada")
-    waiting = make_session(2, name="waits", image=image)
-    service.store.add([waiting])
-    begun(ada)
-    engine.goes_on.set()
-    reached(ada, "made")
-    with pytest.raises(NotPossibleInStateError, match="image ada/train:2 is used by session waits; end it first"):
-        service.service.remove_image(IMAGE, "ada")
+    made(ada, engine)
+
+    def refusal_while_used_by(number, name, owner):
+        service.store.add([replace(make_session(number, name=name, image=image), owner=owner)])
+        refused = removed(ada)
+        assert refused.status_code == 409
+        return refused.json()["detail"]
+
+    once = "remove it once they have ended"
+    # The names of others' sessions are not theirs to know.
+    assert refusal_while_used_by(2, "hers", "eve") == f"image {IMAGE} is used by sessions of other users; {once}"
+    assert refusal_while_used_by(3, "mine", "ada") == f"image {IMAGE} is used by session mine; {once}"
 
 
 def test_an_image_that_is_in_no_catalog_when_it_is_made_does_not_stay_on_its_agent(

@@ -2,12 +2,18 @@
 
 import html
 import re
+from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
+from muster.core.images.committed import CommittedImage
 from muster.core.model.token import Scope
+from muster.core.values.errors import AgentUnreachableError
+from muster.service.images import removal
 from tests.strategies.agents import make_agent, reporting
+from tests.strategies.values import NOW, new_id
 
 OLD, NEW = ("sha256:" + digit * 64 for digit in "12")
 
@@ -74,6 +80,30 @@ def test_a_token_that_only_reads_gets_no_link_to_launch(browser):
     part = reader.get("/images", headers={"HX-Request": "true"}).text
     assert "torch" in part
     assert "<html" not in part
+
+
+def test_an_author_removes_what_they_committed(browser, service, monkeypatch):
+    service.store.save_agents([make_agent("a1")])
+    for owner in ("ada", "eve"):
+        made = CommittedImage(f"lab/{owner}", "1", owner, public=True, message="", parent="busybox", parent_id=OLD,
+                              session_id=new_id(1), session_name="s1", kernel_name="sub1", agent_id="a1",
+                              architecture="x86_64", created_at=NOW)  # fmt: skip
+        service.store.images.claim(made)
+        service.store.images.made(replace(made, image_id=NEW, size_bytes=1))
+    ada = browser("ada")
+    offered = r'name="image" value="([^"]+)"'
+    assert re.findall(offered, ada.get("/images").text) == ["lab/ada:1"]
+    assert re.findall(offered, browser("ada", Scope.READ).get("/images").text) == []
+    assert re.findall(offered, browser("root", Scope.ADMIN).get("/images").text) == ["lab/ada:1", "lab/eve:1"]
+    away = AgentUnreachableError("agent a1 does not answer")
+    monkeypatch.setattr(removal, "remove", Mock(side_effect=[away, True]))
+    htmx = {"HX-Request": "true"}
+    still = ada.post("/images/remove", data={"image": "lab/ada:1"}, headers=htmx)
+    assert "lab/ada:1 is still on a1" in still.headers["HX-Trigger"]
+    gone = ada.post("/images/remove", data={"image": "lab/ada:1"}, headers=htmx)
+    assert "lab/ada:1 is removed" in gone.headers["HX-Trigger"]
+    assert "lab/ada" not in ada.get("/images").text
+    assert ada.post("/images/remove", data={"image": "lab/eve:1"}, headers=htmx).status_code == 409
 
 
 @pytest.mark.parametrize(
