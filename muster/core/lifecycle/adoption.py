@@ -69,10 +69,13 @@ def adoptions(snapshot: Snapshot, adoption: Adoption) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def observations(snapshot: Snapshot, adoption: Adoption) -> tuple[Event, ...]:
-    """Return what the reports that were heard mean for the sessions that run, with those that were adopted."""
+def observations(snapshot: Snapshot, adoption: Adoption, asked: frozenset[str] = frozenset()) -> tuple[Event, ...]:
+    """Return what the reports that were heard mean for the sessions that run, with those that were adopted.
+
+    The time ends none on agents that are `asked`, as in `observe`.
+    """
     reports = {agent.id: agent.report for agent in snapshot.agents if agent.id in adoption.heard}
-    return tuple(observe(snapshot, reports))
+    return tuple(observe(snapshot, reports, asked))
 
 
 def _given_up(session: Session, reports: Reports, adoption: Adoption, now: float) -> Event | None:

@@ -10,6 +10,7 @@ from muster.core.lifecycle.adoption import Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied, with_agents
 from muster.core.lifecycle.conclusions import conclude
 from muster.core.lifecycle.foreign_kernels import runs_foreign_kernels
+from muster.core.lifecycle.late_ends import asking_before_ends
 from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.ledger import LIVE, PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.pulls import ImagePull
@@ -134,8 +135,10 @@ def _turn_of_adoption(snapshot: Snapshot, ledger: Ledger, adoption: Adoption, ru
         paused_until = snapshot.now + PAUSE_AFTER_FAILURE_S
         return Turn((), replace(ledger, adoption=adoption.asking(None), paused_until=paused_until), snapshot)
     events = adoptions(snapshot, adoption)
-    after = applied(snapshot, events)
-    events += observations(after, adoption)
+    # No visit has sent a signal since then, and what was heard first may be old by now.
+    after = with_late_signals(applied(snapshot, events), ledger)
+    ledger = asking_before_ends(after, ledger)
+    events += observations(after, adoption, ledger.asked(after))
     return Turn(events, replace(ledger, adoption=None), applied(snapshot, events), again=True)
 
 

@@ -11,7 +11,9 @@ from muster.contract.report import KernelGpuReport
 from muster.core.agents.agent import Agent
 from muster.core.lifecycle.adoption import HELD_BY, Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied
+from muster.core.lifecycle.ledger import Ledger
 from muster.core.lifecycle.transitions import TRANSITIONS, end_by_user
+from muster.core.lifecycle.turn import turn
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from tests.properties import dear
@@ -19,6 +21,7 @@ from tests.reports import kernel_entry
 from tests.strategies.agents import make_agent, reporting
 from tests.strategies.sessions import make_session, placed_on, sessions_in_any_state
 from tests.strategies.values import NOW
+from tests.turn_strategies import RULES
 
 S = SessionState
 AGENTS = ("a1", "a2", "a3")
@@ -224,3 +227,13 @@ def test_what_its_user_ends_for_good_meanwhile_neither_runs_nor_waits_again(agai
     assert len(events) == 1
     ended = applied(snapshot, [end_by_user(session, "ada", NOW)])
     assert applied(ended, events).sessions[0].ends_for_good
+
+
+def test_a_time_limit_that_passed_before_all_were_heard_ends_nothing_that_may_have_ended_well():
+    """What an agent said when it was heard may be as old as the silence of the last one."""
+    session = replace(placed_on(make_session(1, command="train", time_limit="10m"), "a1"), started_at=NOW)
+    agent = replace(reporting_agent(kernel_entry(session, "main1")), observed_at=NOW + 500)
+    heard = Ledger(adoption=Adoption(holds=False, visit=1, heard=frozenset({"a1"})))
+    taken = turn(Snapshot((agent,), (session,), NOW + 700), heard, lambda _snapshot: None, RULES)
+    assert [known.state for known in taken.snapshot.sessions] == [S.RUNNING]
+    assert (taken.ledger.adoption, taken.ledger.to_observe) == (None, {"a1"})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from muster.core.agents.agent import Agent
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.lifecycle import transitions
+from muster.core.lifecycle.adoption import Adoption
 from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, applied_to
 from muster.core.lifecycle.conclusions import conclude
@@ -22,6 +23,7 @@ from muster.core.lifecycle.ledger import Ledger
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.open_visits import OpenVisits
 from muster.core.lifecycle.touch import unsent
+from muster.core.lifecycle.turn import turn
 from muster.core.model.plan import Plan, Preemption, Waits
 from muster.core.model.session import Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -319,6 +321,15 @@ def test_an_end_waits_for_a_signal_that_is_still_on_its_way():
         assert concluded(WAITS, now).state is S.RUNNING
     in_flight = Ledger(visits=OpenVisits().opened({"a1"}, NOW + 500), leftovers_tried={"a1": frozenset({ON_ITS_WAY})})
     assert concluded(WAITS, NOW + 600, in_flight).state is S.RUNNING
+
+
+def test_an_end_waits_for_a_signal_that_came_up_before_all_agents_were_heard_after_a_restore():
+    """Until then no visit sends anything."""
+    agent = replace(agent_of(WAITS), observed_at=NOW + 600)
+    heard = Ledger(adoption=Adoption(holds=True, visit=1, heard=frozenset({"a1"})))
+    ended = turn(Snapshot((agent,), (WAITS,), NOW + 600), heard, lambda _snapshot: None, RULES)
+    assert ended.ledger.adoption is None
+    assert [session.state for session in ended.snapshot.sessions] == [S.RUNNING]
 
 
 def test_an_end_waits_for_no_signal_that_an_agent_cannot_send():
