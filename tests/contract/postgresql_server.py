@@ -7,8 +7,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -42,11 +42,7 @@ class PostgresqlServer:
     def __init__(self, directory: Path, *, keeps_commits: bool = False, replicates: bool = False) -> None:
         self._take(directory)
         arguments = ("--pgdata", str(self._data), "--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8")
-        made = subprocess.run(
-            [*_as_user(), _program("initdb"), "--username", _USER, *arguments],
-            env=_ENVIRONMENT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert made.returncode == 0, made.stdout + made.stderr
+        _run("initdb", "--username", _USER, *arguments)
         waits = "on" if keeps_commits else "off"
         senders = 2 if replicates else 0
         self._configure(f"synchronous_commit = {waits}\nmax_wal_senders = {senders}\n{_CONFIGURATION}")
@@ -77,11 +73,7 @@ class PostgresqlServer:
         server._take(directory)
         place = ("--pgdata", str(server._data), "--host=127.0.0.1", f"--port={primary.port}", f"--username={_USER}")
         options = ("--wal-method=stream", "--checkpoint=fast", "--write-recovery-conf", "--no-sync")
-        copied = subprocess.run(
-            [*_as_user(), _program("pg_basebackup"), *place, *options],
-            env=_ENVIRONMENT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert copied.returncode == 0, copied.stdout + copied.stderr
+        _run("pg_basebackup", *place, *options)
         server._configure("")
         server.start()
         return server
@@ -195,31 +187,36 @@ class PostgresqlServer:
         return psycopg.connect(host="127.0.0.1", port=self.port, user=_USER, dbname=database, autocommit=True)
 
 
+def postgresql_server(
+    *, keeps_commits: bool = False, replicates: bool = False
+) -> AbstractContextManager[PostgresqlServer]:
+    return _serving(lambda place: PostgresqlServer(place, keeps_commits=keeps_commits, replicates=replicates))
+
+
+def standby_server(primary: PostgresqlServer) -> AbstractContextManager[PostgresqlServer]:
+    """Open a hot standby of a primary that runs."""
+    return _serving(lambda place: PostgresqlServer.standby(primary, place))
+
+
+def recovered_server(stopped: PostgresqlServer) -> AbstractContextManager[PostgresqlServer]:
+    """Open a server on a copy of one that is stopped, which begins a history of its own as after a backup."""
+    return _serving(lambda place: PostgresqlServer.recovered(stopped, place))
+
+
 @contextmanager
-def postgresql_server(*, keeps_commits: bool = False, replicates: bool = False) -> Iterator[PostgresqlServer]:
+def _serving(started_in: Callable[[Path], PostgresqlServer]) -> Iterator[PostgresqlServer]:
     # Not below pytest's directory, which is closed to the server's user.
     with tempfile.TemporaryDirectory(prefix="muster-postgresql-") as directory:
-        server = PostgresqlServer(Path(directory), keeps_commits=keeps_commits, replicates=replicates)
+        server = started_in(Path(directory))
         yield server
         server.stop(signal.SIGQUIT)
 
 
-@contextmanager
-def standby_server(primary: PostgresqlServer) -> Iterator[PostgresqlServer]:
-    """Yield a hot standby of a primary that runs."""
-    with tempfile.TemporaryDirectory(prefix="muster-postgresql-") as directory:
-        server = PostgresqlServer.standby(primary, Path(directory))
-        yield server
-        server.stop(signal.SIGQUIT)
-
-
-@contextmanager
-def recovered_server(stopped: PostgresqlServer) -> Iterator[PostgresqlServer]:
-    """Yield a server on a copy of one that is stopped, which begins a history of its own as after a backup."""
-    with tempfile.TemporaryDirectory(prefix="muster-postgresql-") as directory:
-        server = PostgresqlServer.recovered(stopped, Path(directory))
-        yield server
-        server.stop(signal.SIGQUIT)
+def _run(name: str, *arguments: str) -> None:
+    """Run a program of the server's to its end, as the server's user."""
+    command = [*_as_user(), _program(name), *arguments]
+    done = subprocess.run(command, env=_ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _as_user() -> list[str]:
