@@ -39,6 +39,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "muster.cli.sessions.open:open_",
         "Open an app of a session: make a tunnel to it, print its URL, and serve until Ctrl-C.",
     ),
+    "wait": ("muster.cli.sessions.waiting:wait", "Wait until sessions have ended; by the name of an array all of it."),
     "terminate": ("muster.cli.sessions.ending:terminate", "End sessions; by the name of an array all of it."),
     "cancel": (
         "muster.cli.sessions.ending:cancel",
@@ -121,7 +122,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 _WITHOUT_CONTROL_NODE = frozenset(
     {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "restart", "rename"}
     | {"exec", "run", "ssh", "cp", "open", "folder", "secret", "token", "top", "report", "agents", "images", "commit"}
-    | {"extend", "preset", "ssh-config", "completion", "version"}
+    | {"extend", "preset", "wait", "ssh-config", "completion", "version"}
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
 

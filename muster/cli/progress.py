@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from muster.cli.context import warn_if_unworked
+from muster.core.model.session import FINAL, Result, SessionState
 from muster.core.values.errors import MusterError
 from muster.service.backend import Backend
 from muster.service.sessions.views import SessionView, why_text
@@ -40,6 +41,25 @@ def follow(
         names = ", ".join(f"{session.name} ({session.state})" for session in now if not reached(session))
         raise WaitedTooLongError(f"still waiting for {names}; `muster why SESSION` says why") from None
     return now
+
+
+def exit_code_of(session: SessionView) -> int:
+    """Return the exit code of a session's command, or 1 where the session failed for anything else."""
+    if session.exit_code:
+        return session.exit_code
+    # Also with an exit code of 0, as of a container that ended before the command did.
+    failed = session.result is Result.FAILURE or session.state in {SessionState.ERROR, SessionState.CANCELLED}
+    return 1 if failed else 0
+
+
+def has_ended(session: SessionView) -> bool:
+    """Return whether the session has ended, and nothing of it is left on agents."""
+    return session.state in FINAL
+
+
+def runs(session: SessionView) -> bool:
+    """Return whether the session runs."""
+    return session.state is SessionState.RUNNING
 
 
 def _reason(session: SessionView) -> str:

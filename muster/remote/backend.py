@@ -24,6 +24,8 @@ from muster.service.sessions.queries import SessionQuery
 from muster.service.sessions.views import SessionsView, SessionView, SubmittedView
 from muster.service.usage.views import CurrentUsagesView, ReportView
 
+# The longest ones as a line of HTTP holds them.
+_NAMED_AT_ONCE = 20
 _PAGE = 1000
 _POLL_S = 0.5
 # A quarter of the requests that a server takes of one user, who may do other things while they wait.
@@ -79,6 +81,12 @@ class RemoteBackend:
             cursor = page.next_cursor
             if cursor is None or left == len(page.items):
                 return sorted(found, key=lambda session: (session.submitted_at, session.array_index or 0, session.id))
+
+    def named(self, references: Iterable[str]) -> list[SessionView]:
+        names = list(references)
+        parts = [names[begin : begin + _NAMED_AT_ONCE] for begin in range(0, len(names), _NAMED_AT_ONCE)]
+        found = [one for part in parts for one in self._client.get(SessionsView, "lookup", {"session": part}).items]
+        return list({session.id: session for session in found}.values())
 
     def details(self, reference: str) -> DetailsView:
         return self._client.get(DetailsView, session_path(reference))

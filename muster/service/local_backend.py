@@ -218,6 +218,10 @@ class LocalBackend:
     def search(self, query: SessionQuery) -> list[SessionView]:
         return session_views(self._queries.search(query, self.user))
 
+    def named(self, references: Iterable[str]) -> list[SessionView]:
+        """Return several sessions, of an array's name all of it. Raises as `session`."""
+        return session_views(self._queries.named(references))
+
     def find(self, reference: str) -> Session:
         """Return a session, for the ways into it. Raises as `session`."""
         return self._queries.find(reference)

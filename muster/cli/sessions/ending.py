@@ -7,9 +7,8 @@ import click
 from muster.cli.audit import note_sessions
 from muster.cli.context import complete_session, json_option, opened_backend
 from muster.cli.output import print_json
-from muster.cli.progress import follow
+from muster.cli.progress import follow, has_ended
 from muster.cli.sessions.rows import print_states
-from muster.core.model.session import FINAL
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.queries import SessionQuery
 from muster.service.sessions.views import SessionView
@@ -32,7 +31,7 @@ def terminate(references: tuple[str, ...], everything: bool, wait: bool, as_json
         ended = backend.terminate(references)
         note_sessions(ended)
         if wait:
-            ended = follow(backend, ended, lambda session: session.state in FINAL, quiet=as_json)
+            ended = follow(backend, ended, has_ended, quiet=as_json)
     if as_json or not wait:
         _print(ended, as_json=as_json)
 

@@ -12,12 +12,11 @@ from click.core import ParameterSource
 from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import json_option, opened_backend
 from muster.cli.output import print_json
-from muster.cli.progress import follow
+from muster.cli.progress import exit_code_of, follow, has_ended, runs
 from muster.cli.sessions.dry_run import print_dry_run, print_warnings
 from muster.cli.sessions.rows import name_of
 from muster.cli.sessions.slurm_scripts import drop_lost_logs, from_sbatch_lines, refuse_wrong_lines
 from muster.cli.sessions.spec_files import session_file, variables_of, with_texts
-from muster.core.model.session import FINAL, Result, SessionState
 from muster.core.spec.sbatch import session_name
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, NameTakenError
@@ -177,11 +176,11 @@ def submit(
         print_warnings(done.warnings)
         _warn([(session, impossible[session.id]) for session in submitted if session.id in impossible])
         if wait:
-            reached = _reached_batch if submitted[0].type == "batch" else _reached_interactive
+            reached = has_ended if submitted[0].type == "batch" else runs
             ended = follow(backend, submitted, reached, timeout_s=wait_timeout, quiet=quiet or as_json)
             if as_json:
                 print_json(ended)
-            ctx.exit(max(_exit_code(session) for session in ended))
+            ctx.exit(max(exit_code_of(session) for session in ended))
 
 
 def _command_behind_dashes(ctx: click.Context) -> str | None:
@@ -237,23 +236,6 @@ def _warn(impossible: Sequence[tuple[SessionView, WaitView]]) -> None:
         alike.setdefault((session.array_id or session.id, wait.message), []).append(session)
     for (_, message), same in alike.items():
         click.echo(f"muster: {name_of(same)} can never start: {message}", err=True)
-
-
-def _reached_batch(session: SessionView) -> bool:
-    return session.state in FINAL
-
-
-def _reached_interactive(session: SessionView) -> bool:
-    return session.state is SessionState.RUNNING
-
-
-def _exit_code(session: SessionView) -> int:
-    """Return the command's exit code, or 1 where the session failed for anything else."""
-    if session.exit_code:
-        return session.exit_code
-    # Also with an exit code of 0, as of a container that ended before the command did.
-    failed = session.result is Result.FAILURE or session.state in {SessionState.ERROR, SessionState.CANCELLED}
-    return 1 if failed else 0
 
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

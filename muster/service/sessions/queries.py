@@ -1,7 +1,7 @@
 """Questions about sessions: find, list, read their stories, wait for them."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from muster.core.model.session import FINAL, Session, SessionState, StoryLine
@@ -43,6 +43,11 @@ class SessionQueries:
         """Return the session of an id, a name or the start of an id. Raises NotFoundError and AmbiguousNameError."""
         (found,) = self.visible([self._store.find(reference, self._owner)])
         return found
+
+    def named(self, references: Iterable[str]) -> list[Session]:
+        """Return the sessions of ids and names in their order, each once; of an array's name all. Raises as `find`."""
+        found = [session for reference in references for session in self._store.find_all(reference, self._owner)]
+        return self.visible(list({session.id: session for session in found}.values()))
 
     def search(self, query: SessionQuery, user: str) -> list[Session]:
         """Return sessions, oldest first; `user` is whose they are with `mine`."""

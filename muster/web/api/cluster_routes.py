@@ -1,4 +1,4 @@
-"""`/api/v1`: the queue, the agents, the images, the version."""
+"""`/api/v1`: the queue, the agents, the images, several sessions, the version."""
 
 from typing import Annotated
 
@@ -10,6 +10,7 @@ from muster.core.values.errors import BadInputError
 from muster.service.agents.views import AgentsView, AgentView, GpusView
 from muster.service.images.views import ImageRemovedView, ImagesView
 from muster.service.questions.views import HeartbeatView, QueueView
+from muster.service.sessions.views import SessionsView
 from muster.web.api import models
 from muster.web.api.requests import reply
 from muster.web.caller import Backend
@@ -96,6 +97,18 @@ def remove_image(
     It stays in the catalog while an agent cannot remove it; repeat the request once that answers.
     """
     return reply(backend.images.remove(image))
+
+
+@router.get("/lookup", tags=["sessions"], response_model=SessionsView, responses=answers(404, 409))
+def look_up(
+    backend: Backend,
+    session: Annotated[
+        list[Annotated[str, Field(max_length=255, pattern=r"^[^\x00]*$")]],
+        Query(description="names, ids or starts of ids; an array's name means all of it", max_length=20),
+    ] = [],  # noqa: B006
+) -> Response:
+    """Show several sessions, each once."""
+    return reply(SessionsView(items=backend.named(session)))
 
 
 @router.get("/version", tags=["version"], response_model=models.VersionView, responses=answers())

@@ -148,6 +148,7 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.kernel,
             LocalBackend.kernel_with_terminal,
             LocalBackend.launch_choices,
+            LocalBackend.named,
             LocalBackend.openable_app,
             LocalBackend.overview,
             LocalBackend.queue,

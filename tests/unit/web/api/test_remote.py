@@ -180,6 +180,17 @@ def test_a_commit_is_waited_for_and_its_failure_reported(remote, service, monkey
     assert "ada/train" not in ada("images").out
 
 
+def test_a_wait_is_for_several_sessions_and_of_an_array_for_all_of_it(remote):
+    ada, eve = remote("ada"), remote("eve")
+    ada("submit", *SMALL, "--name", "many", "--array", "0-149", "-c", "true")
+    ada("submit", *SMALL, "--name", "one", "-c", "true")
+    ada("cancel", "many", "one")
+    waited = ada("wait", *(f"many-{index}" for index in range(150)), "one", "many", "--json")
+    assert (waited.code, len(waited.json)) == (1, 151)
+    assert waited.json[0]["name"] == "many-0"
+    assert eve("wait", "one").errors == ["muster: there is no session 'one'; see `muster ls --all`"]
+
+
 def test_a_remote_command_is_limited_to_the_tokens_user(remote):
     ada, eve, reader = remote("ada"), remote("eve"), remote("ada", Scope.READ)
     ada("submit", *SMALL, "--name", "train")
