@@ -52,7 +52,7 @@ def folder_group() -> None:
 def create(name: str, quota: str | None, owner: str | None, as_json: bool) -> None:
     """Make a folder of yours."""
     with opened_backend() as backend:
-        folder = backend.folders.create(name, owner, _bytes(quota))
+        folder = backend.folders.create(name, owner, None if quota is None else _bytes(quota, "--quota"))
     _say(folder, f"Created {name}", as_json=as_json)
 
 
@@ -63,14 +63,14 @@ def create(name: str, quota: str | None, owner: str | None, as_json: bool) -> No
 @json_option
 def quota(name: str, size: str, owner: str | None, as_json: bool) -> None:
     """Change how much a folder may hold: SIZE such as 500G, or none."""
-    most = None if size == "none" else _bytes(size)
+    most = None if size == "none" else _bytes(size, "SIZE")
     with opened_backend() as backend:
         folder = backend.folders.set_quota(name, owner, most)
     _say(folder, f"{name} may hold {'any amount' if most is None else format_bytes(most)}", as_json=as_json)
 
 
 @folder_group.command("ls")
-@click.option("--all", "-a", "everything", is_flag=True, help="Everybody's.")
+@click.option("--all", "-a", "everything", is_flag=True, help="Everybody's; for administrators.")
 @click.option(
     "--project", "-P", default=DEFAULT_PROJECT, metavar="PROJECT", help="Also what is shared with this project."
 )
@@ -188,13 +188,11 @@ def _ask(name: str) -> None:
     click.confirm(f"Remove {name} and all that is in it?", abort=True)
 
 
-def _bytes(size: str | None) -> int | None:
-    if size is None:
-        return None
+def _bytes(size: str, where: str) -> int:
     try:
         return parse_bytes(size)
     except ValueError as error:
-        raise BadInputError(f"--quota: {error}; write bytes such as 512M, 4G or 1.5T") from None
+        raise BadInputError(f"{where}: {error}; write bytes such as 512M, 4G or 1.5T") from None
 
 
 def _say(folder: MeasuredFolderView, line: str, *, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from muster.service.folders.views import (
     MeasuredFolderView,
     UnsharedView,
 )
-from muster.service.identity.permissions import check_acts_for, check_may_change, owner_of_new
+from muster.service.identity.permissions import check_acts_for, check_admin, check_may_change, owner_of_new
 from muster.service.identity.tokens import ScopeError
 from muster.settings import Settings
 from muster.store.store import Store
@@ -58,15 +58,16 @@ class OwnedFolders:
         self._token = token
 
     def search(self, query: FolderQuery) -> FoldersView:
-        """Return folders by owner and name. Raises ScopeError for another user's view."""
+        """Return folders by owner and name. Raises ScopeError for another user's view, and for everybody's."""
         user = query.owner or self._token.user
         check_acts_for(self._token, user, "acts")
+        if query.everything:
+            check_admin(self._token)
         self._check_project(user, query.project)
-        everything = query.everything and self._token.sees_all
         found = [
             folder
             for folder in self._store.folders.all()
-            if everything or folder.read_only_for(user, query.project) is not None
+            if query.everything or folder.read_only_for(user, query.project) is not None
         ]
         visited = self._agents().measured(found) if query.sizes and found else None
         mounters = self._store.folders.mounters()

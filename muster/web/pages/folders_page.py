@@ -27,13 +27,14 @@ def folders(
     viewer: CurrentViewer, *, project: Text = DEFAULT_PROJECT, everybody: bool = False, sizes: bool = False
 ) -> Response:
     """List the folders. With `sizes`, agents measure them, which takes seconds: the page requests that by itself."""
+    everybody = everybody and viewer.is_admin
     query = FolderQuery(everything=everybody, project=project.strip() or DEFAULT_PROJECT, sizes=sizes)
     listing = viewer.backend.folders.search(query)
     return viewer.page(
         "folders.html",
         listing=listing,
         project=query.project,
-        everybody=everybody and viewer.is_admin,
+        everybody=everybody,
         sizes=sizes,
         path_of=_path,
         # The filter is no part of what is refreshed.

@@ -203,6 +203,11 @@ def test_a_remote_command_is_limited_to_the_tokens_user(remote):
         ["muster: token ada-read may only read; use one of scope user or admin"],
     )
     assert ada("submit", *SMALL, "--owner", "eve").code == 1
+    refused = ada("folder", "ls", "--all", "--no-size")
+    assert (refused.code, refused.errors) == (
+        1,
+        ["muster: token ada-user is not an administrator's; use one of scope admin"],
+    )
 
 
 def test_a_command_that_needs_the_control_node_is_refused_in_a_line(remote):
