@@ -173,7 +173,7 @@ class Client:
     ) -> Iterator[Iterable[bytes]]:
         """Yield what a kernel writes, piece by piece, until it ends. Raises as `logs`."""
         request = LogRequest(follow=follow, tail=tail)
-        with self._backend.log(_text(reference), kernel, request) as pieces:
+        with self._backend.reach.log(_text(reference), kernel, request) as pieces:
             yield pieces
 
     def extend(self, reference: Reference, seconds: int) -> Session:
@@ -200,7 +200,7 @@ class Client:
         """
         outputs: dict[int, bytearray] = {_OUTPUT: bytearray(), _ERRORS: bytearray()}
         with (
-            self._backend.programs(_text(reference), kernel) as programs,
+            self._backend.reach.programs(_text(reference), kernel) as programs,
             programs.start(command) as execution,
             execution.connection.makefile("rb") as stream,
         ):

@@ -3,22 +3,17 @@
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote
 
 from muster.core.model.session import FINAL
-from muster.core.values.errors import NotFoundError
 from muster.core.values.units import timestamp
 from muster.remote.client import Client, ServerError, session_path
 from muster.remote.folders import RemoteFolders, RemotePresets, RemoteSecrets, RemoteTokens
 from muster.remote.images import RemoteImages
+from muster.remote.reach import RemoteReach
 from muster.remote.reconnection import Reconnection
 from muster.service.agents.views import AgentsView, GpusView
 from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
-from muster.service.reach.logs import LogRequest
-from muster.service.reach.programs import KernelPrograms
-from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.sessions.lists import SessionListView
 from muster.service.sessions.queries import SessionQuery
 from muster.service.sessions.views import SessionsView, SessionView, SubmittedView
@@ -46,6 +41,10 @@ class RemoteBackend:
     @property
     def images(self) -> RemoteImages:
         return RemoteImages(self._client)
+
+    @property
+    def reach(self) -> RemoteReach:
+        return RemoteReach(self._client)
 
     @property
     def secrets(self) -> RemoteSecrets:
@@ -149,36 +148,6 @@ class RemoteBackend:
             if once:
                 return
             time.sleep(max(0.0, interval_s - (time.monotonic() - began)))
-
-    @contextmanager
-    def log(self, reference: str, kernel: str | None, request: LogRequest) -> Iterator[Iterable[bytes]]:
-        request.check()
-        path = f"{session_path(reference)}/kernels/{quote(kernel or '-', safe='')}/log"
-        parameters = {
-            "follow": request.follow,
-            "tail": request.tail,
-            "timestamps": request.timestamps,
-            "app": request.app,
-        }
-        with self._client.stream(path, parameters) as pieces:
-            yield pieces
-
-    @contextmanager
-    def programs(self, reference: str, kernel: str | None) -> Iterator[KernelPrograms]:
-        from muster.remote.programs import RemotePrograms  # noqa: PLC0415 - few commands need it
-
-        session = self._client.get(DetailsView, session_path(reference))
-        named = kernel or session.kernels[0].name
-        if named not in {one.name for one in session.kernels}:
-            names = ", ".join(one.name for one in session.kernels)
-            raise NotFoundError(f"session {session.name} has no container {named!r}; it has {names}")
-        yield RemotePrograms(self._client, session.id, session.name, named)
-
-    def ssh_access(self, reference: str) -> SshAccessView:
-        return self._client.get(SshAccessView, f"{session_path(reference)}/ssh")
-
-    def app_access(self, reference: str, name: str | None) -> AppAccessView:
-        return self._client.get(AppAccessView, f"{session_path(reference)}/apps/{quote(name or '-', safe='')}")
 
     def wait_for(
         self,

@@ -61,6 +61,20 @@ class ImageBackend(Protocol):
     def remove(self, reference: str) -> ImageRemovedView: ...
 
 
+class ReachBackend(Protocol):
+    """The protocol of `OwnedReach`, of what is open to commands."""
+
+    def log(
+        self, reference: str, kernel: str | None, request: LogRequest
+    ) -> AbstractContextManager[Iterable[bytes]]: ...
+
+    def programs(self, reference: str, kernel: str | None) -> AbstractContextManager[KernelPrograms]: ...
+
+    def ssh_access(self, reference: str) -> SshAccessView: ...
+
+    def app_access(self, reference: str, name: str | None) -> AppAccessView: ...
+
+
 class SecretBackend(Protocol):
     """The protocol of `OwnedSecrets`."""
 
@@ -106,6 +120,9 @@ class Backend(Protocol):
 
     @property
     def images(self) -> ImageBackend: ...
+
+    @property
+    def reach(self) -> ReachBackend: ...
 
     @property
     def secrets(self) -> SecretBackend: ...
@@ -160,16 +177,6 @@ class Backend(Protocol):
     def usage_samples(
         self, references: Sequence[str], interval_s: float, *, once: bool
     ) -> Iterator[CurrentUsagesView]: ...
-
-    def log(
-        self, reference: str, kernel: str | None, request: LogRequest
-    ) -> AbstractContextManager[Iterable[bytes]]: ...
-
-    def programs(self, reference: str, kernel: str | None) -> AbstractContextManager[KernelPrograms]: ...
-
-    def ssh_access(self, reference: str) -> SshAccessView: ...
-
-    def app_access(self, reference: str, name: str | None) -> AppAccessView: ...
 
     def wait_for(
         self,

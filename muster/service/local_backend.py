@@ -7,11 +7,10 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from muster.core.model.apps import App
-from muster.core.model.session import Session, kernel_named
+from muster.core.model.session import Session
 from muster.core.model.token import Token
 from muster.core.usage.report import usage_report
 from muster.core.values.errors import BadInputError, StoreUnavailableError
@@ -28,6 +27,7 @@ from muster.service.identity.permissions import check_admin, check_may_change, o
 from muster.service.identity.tokens import Tokens
 from muster.service.images.commits_under_way import CommitsUnderWay
 from muster.service.images.owned import OwnedImages
+from muster.service.owned_reach import OwnedReach
 from muster.service.questions.details import visible_details
 from muster.service.questions.views import (
     DetailsView,
@@ -39,12 +39,6 @@ from muster.service.questions.views import (
     session_with_shares,
 )
 from muster.service.queue.heartbeat import unworked_queue
-from muster.service.reach.app_gateway import AppTunnel, open_app_tunnel, openable_app
-from muster.service.reach.logs import LogRequest, agent_of, opened_log
-from muster.service.reach.programs import KernelPrograms, Program, open_program, opened_programs
-from muster.service.reach.ssh_access import ssh_access
-from muster.service.reach.terminal import Terminal, check_has_terminal, open_terminal
-from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.scheduler.administrators import AdministratorsLimits, AdministratorsWeights
 from muster.service.scheduler.overrides import SiteLimits, SiteWeights
 from muster.service.secrets.owned import OwnedSecrets
@@ -56,7 +50,6 @@ from muster.service.sessions.presets import OwnedPresets
 from muster.service.sessions.queries import SessionQueries, SessionQuery
 from muster.service.sessions.scope import SessionScope
 from muster.service.sessions.views import (
-    SessionKernelView,
     SessionView,
     StoryLineView,
     StoryView,
@@ -121,6 +114,10 @@ class LocalBackend:
     @property
     def images(self) -> OwnedImages:
         return OwnedImages(self._store, self._settings, self._commits, self._token, self.find, self.sees)
+
+    @property
+    def reach(self) -> OwnedReach:
+        return OwnedReach(self._store, self._settings, self._token, self.find)
 
     @property
     def resources(self) -> ClusterResources:
@@ -317,16 +314,6 @@ class LocalBackend:
         (view,) = self._views([self._commands.rename(reference, name, self.user)])
         return view
 
-    def openable_app(self, reference: str, name: str) -> tuple[Session, App]:
-        """Raises ScopeError, NotFoundError and NotPossibleInStateError."""
-        self.check_may_change()
-        session = self.find(reference)
-        return session, openable_app(self._store.agents(), session, name)
-
-    def open_app_tunnel(self, session: Session, app: App) -> AppTunnel:
-        """Open a tunnel to an app of `openable_app`. Raises MusterError."""
-        return open_app_tunnel(self._settings, self._store.agents(), session, app)
-
     def report(
         self,
         since: float | None = None,
@@ -373,63 +360,6 @@ class LocalBackend:
         """Return whether it changed. Raises ScopeError and NotFoundError."""
         check_admin(self._token)
         return self._agents.resume([agent_id])[agent_id]
-
-    @contextmanager
-    def log(self, reference: str, kernel: str | None, request: LogRequest) -> Iterator[Iterable[bytes]]:
-        session = self.find(reference)
-        runtime_path = self._settings.launch_policy().runtime_path
-        with opened_log(self._store, runtime_path, session, kernel_named(session, kernel), request) as chunks:
-            yield chunks
-
-    def kernel(self, reference: str, name: str | None) -> SessionKernelView:
-        """Return a kernel of a session, main1 where no name is given. Raises as `session`."""
-        session = self.find(reference)
-        return SessionKernelView.of(session, kernel_named(session, name))
-
-    def kernel_with_terminal(self, reference: str, name: str | None) -> SessionKernelView:
-        """Return a kernel that `open_terminal` can open. Raises ScopeError, as `kernel` and NotPossibleInStateError."""
-        self.check_may_change()
-        session = self.find(reference)
-        kernel = kernel_named(session, name)
-        check_has_terminal(session, kernel)
-        return SessionKernelView.of(session, kernel)
-
-    @contextmanager
-    def programs(self, reference: str, kernel: str | None) -> Iterator[KernelPrograms]:
-        """Yield what starts programs in a kernel, main1 for None.
-
-        Raises ScopeError, and as `find` and `opened_programs`.
-        """
-        self.check_may_change()
-        with opened_programs(self._store.agents(), self.find(reference), kernel) as programs:
-            yield programs
-
-    def open_program(self, reference: str, kernel: str | None, command: list[str], *, terminal: bool) -> Program:
-        """Start one program in a kernel. Raises as `programs`."""
-        self.check_may_change()
-        return open_program(self._store.agents(), self.find(reference), kernel, command, terminal=terminal)
-
-    def app_access(self, reference: str, name: str | None) -> AppAccessView:
-        """Return what a tunnel to an app needs; the session's only one for None.
-
-        Raises ScopeError, NotFoundError, BadInputError, NotPossibleInStateError and AgentUnreachableError.
-        """
-        from muster.service.reach.app_tunnel import app_access  # noqa: PLC0415 - the Docker SDK loads slowly
-
-        self.check_may_change()
-        return app_access(self._store, self._settings, self.find(reference), name)
-
-    def ssh_access(self, reference: str) -> SshAccessView:
-        """Raises ScopeError, as `find`, and NotPossibleInStateError where the session does not run."""
-        self.check_may_change()
-        session = self.find(reference)
-        agent = agent_of(self._store.agents(), session, session.main)
-        return SshAccessView.of(ssh_access(self._settings, session, agent))
-
-    def open_terminal(self, reference: str, kernel: str | None) -> Terminal:
-        """Raises ScopeError, and as `find` and `terminal.open_terminal`."""
-        self.check_may_change()
-        return open_terminal(self._settings, self._store.agents(), self.find(reference), kernel)
 
     def wait_for(
         self,

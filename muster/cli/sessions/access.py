@@ -41,7 +41,7 @@ def logs(reference: str, follow: bool, tail: int | None, timestamps: bool, app: 
     """Print what a kernel has written: main1, or SESSION:sub1."""
     request = LogRequest(follow, tail, timestamps, app)
     session, kernel = split_kernel(reference)
-    with opened_backend() as backend, backend.log(session, kernel, request) as pieces:
+    with opened_backend() as backend, backend.reach.log(session, kernel, request) as pieces:
         for piece in pieces:
             _write(piece)
 
@@ -91,7 +91,7 @@ def opened_programs(reference: str) -> "Iterator[KernelPrograms]":
     session, kernel = split_kernel(reference)
     with ExitStack() as stack:
         with unwarned_backend() as backend:
-            programs = stack.enter_context(backend.programs(session, kernel))
+            programs = stack.enter_context(backend.reach.programs(session, kernel))
             note_session_ids([programs.session_id])
         yield programs
 
@@ -100,7 +100,7 @@ def _ssh_by_server(reference: str, command: Sequence[str], *, print_only: bool) 
     """Log in by the server, with the user's own key."""
     name, kernel = split_kernel(reference)
     with unwarned_backend() as backend:
-        access = backend.ssh_access(name)
+        access = backend.reach.ssh_access(name)
         found = backend.details(name)
     kernels = {one.name: one.command for one in access.kernels}
     kernel = kernel or next(iter(kernels))

@@ -67,14 +67,14 @@ def _open_by_server(reference: str, app: str | None, port: int | None, *, print_
     from muster.cli.sessions.server_tunnel import served_port  # noqa: PLC0415 - the Docker SDK loads slowly
 
     with opened_backend() as backend:
-        opened = backend.app_access(reference, app)
+        opened = backend.reach.app_access(reference, app)
         local_port = (port or opened.port) if print_only else free_local_port(port, opened.port)
-        plain = backend.ssh_access(reference).kernels[0].command
+        plain = backend.reach.ssh_access(reference).kernels[0].command
         way = _Way(opened.name, opened.address(local_port), local_port, tunnel_command(plain, opened.port, local_port))
         if print_only:
             way.print_for_elsewhere(as_json=as_json)
             raise click.exceptions.Exit(0)
-        with backend.programs(reference, None) as main, served_port(main, opened.port, local_port):
+        with backend.reach.programs(reference, None) as main, served_port(main, opened.port, local_port):
             way.print(opened.state, opened.reason or "", as_json=as_json)
             while (found := backend.details(main.session_id)).state is SessionState.RUNNING:
                 time.sleep(_POLL_S)

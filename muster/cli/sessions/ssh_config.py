@@ -37,7 +37,7 @@ def ssh_config(references: tuple[str, ...], *, print_only: bool) -> None:
             if references
             else backend.search(SessionQuery(states=(SessionState.RUNNING,), mine=True))
         )
-        accesses = [(session, backend.ssh_access(session.id)) for session in found]
+        accesses = [(session, backend.reach.ssh_access(session.id)) for session in found]
         note_session_ids([session.id for session in found])
         identity = None if asks_server() else _control_key()
     home = Path.home() / ".ssh"

@@ -141,7 +141,7 @@ def why(
 @router.get("/{session}/ssh", response_model=SshAccessView, responses=answers(404, 409), summary="Show the ways by ssh")
 def ssh(backend: Backend, session: Reference) -> Response:
     """Say how somebody logs in by ssh who has a key that the session knows."""
-    return reply(backend.ssh_access(session))
+    return reply(backend.reach.ssh_access(session))
 
 
 @router.get("/{session}/apps/{app}", response_model=AppAccessView, responses=answers(404, 409))
@@ -151,7 +151,7 @@ def app(
     app: Annotated[str, Path(description="its name; a dash for the only one", max_length=64)],
 ) -> Response:
     """Show an app with its URL, which holds its token: who has it is let in."""
-    return reply(backend.app_access(session, None if app == "-" else app))
+    return reply(backend.reach.app_access(session, None if app == "-" else app))
 
 
 @router.get("/{session}/events", responses=answers(404, 409))

@@ -86,9 +86,9 @@ class AppGateway:
     async def open(self, backend: LocalBackend, reference: str, name: str, browser: Browser) -> tuple[SessionView, str]:
         """Open an app, and return its session, and a URL that is good once and for 30 seconds.
 
-        Raises as `LocalBackend.openable_app`, and TooManyError.
+        Raises as `OwnedReach.openable_app`, and TooManyError.
         """
-        session, app = await run_in_threadpool(backend.openable_app, reference, name)
+        session, app = await run_in_threadpool(backend.reach.openable_app, reference, name)
         digest = hashlib.sha256(f"{browser.secret} {browser.scheme} {browser.host}".encode()).hexdigest()
         key = _Key(backend.user, digest, session.id, session.generation, app)
         if (earlier := self._finished(key)) is not None:
@@ -105,7 +105,7 @@ class AppGateway:
         return SessionView.of(session), opened.server.entrance()
 
     async def _open(self, backend: LocalBackend, session: Session, app: App, browser: Browser) -> _OpenedApp:
-        way = await run_in_threadpool(backend.open_app_tunnel, session, app)
+        way = await run_in_threadpool(backend.reach.open_app_tunnel, session, app)
         on_changes = self._checks_at_changes_of(session)
         try:
             # While no app is open, nothing has to read the database for changes.
@@ -164,7 +164,7 @@ class AppGateway:
             return False
         try:
             backend = self._service.backend(self._service.tokens.signed_in(opened.browser.secret))
-            session, app = backend.openable_app(key.session_id, key.app.name)
+            session, app = backend.reach.openable_app(key.session_id, key.app.name)
         except MusterError:
             # Also when the database does not answer: the user can open the app again.
             return False

@@ -156,19 +156,19 @@ class Broker:
                 with backend.folders.upload(**arguments) as upload:
                     _take_upload(connection, upload)
             case "program":
-                with closing(backend.open_program(**arguments)) as program:
+                with closing(backend.reach.open_program(**arguments)) as program:
                     _serve_program(connection, program)
             case "terminal":
-                _serve_terminal(connection, backend.open_terminal(**arguments))
+                _serve_terminal(connection, backend.reach.open_terminal(**arguments))
             case _:
-                with backend.log(**arguments) as pieces:
+                with backend.reach.log(**arguments) as pieces:
                     send_or_leave(connection, done(None))
                     _pass_log(connection, pieces)
 
     def _serve_app(self, connection: socket.socket, backend: LocalBackend, arguments: dict[str, Any]) -> None:
         """Open a tunnel for the server's own user. Raises MusterError and LeftError."""
-        session, app = backend.openable_app(**arguments)
-        with closing(backend.open_app_tunnel(session, app)) as way:
+        session, app = backend.reach.openable_app(**arguments)
+        with closing(backend.reach.open_app_tunnel(session, app)) as way:
             if self._reader is not None:
                 way.give_to(*self._reader)
             send_or_leave(connection, done((session, app, way.token, way.socket)))

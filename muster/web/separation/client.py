@@ -150,6 +150,7 @@ class _BrokeredBackend(_Methods):
         self.user = token.user
         self.folders = _BrokeredFolders(line, "folders", token.credential)
         self.images = _Methods(line, "images", token.credential)
+        self.reach = _BrokeredReach(line, "reach", token.credential)
         self.secrets = _Methods(line, "secrets", token.credential)
         self.reservations = _Methods(line, "reservations", token.credential)
         self.limits = _Methods(line, "limits", token.credential)
@@ -179,6 +180,10 @@ class _BrokeredBackend(_Methods):
         if not once:
             raise ValueError("the broker gives one sample")
         yield self._requests.usage_now(references, interval_s)
+
+
+class _BrokeredReach(_Methods):
+    """The brokered `OwnedReach`."""
 
     @contextmanager
     def log(self, reference: str, kernel: str | None, request: LogRequest) -> Iterator[BrokeredLog]:

@@ -20,6 +20,7 @@ from muster.service.folders.owned import OwnedFolders
 from muster.service.identity.owned_tokens import OwnedTokens
 from muster.service.images.owned import OwnedImages
 from muster.service.local_backend import LocalBackend
+from muster.service.owned_reach import OwnedReach
 from muster.service.questions.queue_pages import QueuePages
 from muster.service.scheduler.administrators import AdministratorsLimits, AdministratorsWeights
 from muster.service.secrets.owned import OwnedSecrets
@@ -135,7 +136,6 @@ OPERATIONS: Mapping[str, Operation] = {
         (
             LocalBackend.agent,
             LocalBackend.agents,
-            LocalBackend.app_access,
             LocalBackend.check_may_change,
             LocalBackend.details,
             LocalBackend.drain,
@@ -145,11 +145,8 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.gpus,
             LocalBackend.heartbeat,
             LocalBackend.hold,
-            LocalBackend.kernel,
-            LocalBackend.kernel_with_terminal,
             LocalBackend.launch_choices,
             LocalBackend.named,
-            LocalBackend.openable_app,
             LocalBackend.overview,
             LocalBackend.queue,
             LocalBackend.release,
@@ -160,7 +157,6 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.search,
             LocalBackend.session,
             LocalBackend.spec_again,
-            LocalBackend.ssh_access,
             LocalBackend.story,
             LocalBackend.submit,
             LocalBackend.terminate,
@@ -181,6 +177,16 @@ OPERATIONS: Mapping[str, Operation] = {
             OwnedFolders.share,
             OwnedFolders.show,
             OwnedFolders.unshare,
+        ),
+    ),
+    **_of(
+        "reach",
+        (
+            OwnedReach.app_access,
+            OwnedReach.kernel,
+            OwnedReach.kernel_with_terminal,
+            OwnedReach.openable_app,
+            OwnedReach.ssh_access,
         ),
     ),
     **_of(
@@ -215,12 +221,12 @@ OPERATIONS: Mapping[str, Operation] = {
         ),
     ),
     # After these a connection is what they have opened.
-    "open.app": Operation(LocalBackend.openable_app),
+    "open.app": Operation(OwnedReach.openable_app),
     "open.changes": Operation(LiveChanges.running),
     "open.file": Operation(OwnedFolders.open_file),
-    "open.log": Operation(LocalBackend.log),
-    "open.program": Operation(LocalBackend.open_program),
-    "open.terminal": Operation(LocalBackend.open_terminal),
+    "open.log": Operation(OwnedReach.log),
+    "open.program": Operation(OwnedReach.open_program),
+    "open.terminal": Operation(OwnedReach.open_terminal),
     "open.upload": Operation(OwnedFolders.upload),
 }
 

@@ -94,13 +94,13 @@ async def log_response(
 ) -> StreamResponse:
     """Return the log as a response, which ends unless `may_continue`, checked every 15 s.
 
-    Raises TooManyError, and as `LocalBackend.log`.
+    Raises TooManyError, and as `OwnedReach.log`.
     """
     streams: set[LogStream] = request.app.state.log_streams
     check_cap(streams, backend.user, most=MAX_STREAMS, most_of_one=service_of(request).settings.web.logs, what="logs")
 
     def read(stream: LogStream) -> None:
-        with backend.log(session, kernel, log_request) as pieces:
+        with backend.reach.log(session, kernel, log_request) as pieces:
             stream.set_source(pieces)
             for piece in pieces:
                 if not stream.put(piece):

@@ -81,7 +81,7 @@ class _Connection(Connection):
         except ValidationError:
             raise BadInputError('the first frame is {"command": [...], "terminal": true or false}') from None
         return await run_in_threadpool(
-            self._backend.open_program, session, kernel, beginning.command, terminal=beginning.terminal
+            self._backend.reach.open_program, session, kernel, beginning.command, terminal=beginning.terminal
         )
 
     async def run(self, program: Program) -> None:
@@ -156,7 +156,9 @@ async def execute(
         try:
             token = await run_in_threadpool(websocket_caller, websocket)
             backend = service_of(websocket).backend(token)
-            view = await run_in_threadpool(backend.kernel_with_terminal, session, None if kernel == "-" else kernel)
+            view = await run_in_threadpool(
+                backend.reach.kernel_with_terminal, session, None if kernel == "-" else kernel
+            )
         except MusterError as error:
             await _refuse(websocket, error)
             return

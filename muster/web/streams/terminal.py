@@ -195,7 +195,7 @@ async def _connect(websocket: WebSocket, viewer: Viewer, session: str, kernel: s
         most_of_one = service_of(websocket).settings.web.terminals
         check_cap(connections, viewer.user, most=MAX_TERMINALS, most_of_one=most_of_one, what="terminals")
         connections.add(connection)
-        opened = await run_in_threadpool(viewer.backend.open_terminal, session, kernel)
+        opened = await run_in_threadpool(viewer.backend.reach.open_terminal, session, kernel)
         try:
             websocket.state.audit_sessions = [opened.session.id]
             await websocket.accept()

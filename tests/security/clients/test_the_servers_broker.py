@@ -153,7 +153,7 @@ def test_a_callers_token_gives_nothing_of_others(server, service, secret_of):
             server.line.open(operation, shown, arguments)
     with pytest.raises(NotFoundError):
         server.line.open("open.program", shown, ["train", None, ["id"]], terminal=False)
-    for operation, arguments in (("backend.ssh_access", ["train"]), ("backend.app_access", ["train", "web"])):
+    for operation, arguments in (("reach.ssh_access", ["train"]), ("reach.app_access", ["train", "web"])):
         with pytest.raises(NotFoundError):
             server.line.request(operation, shown, arguments)
     with pytest.raises(ScopeError):
@@ -178,7 +178,7 @@ def test_a_token_to_read_opens_no_terminal_and_no_program(server, service, secre
         server.line.open("open.terminal", reader, ["train", None])
     with pytest.raises(ScopeError):
         server.line.open("open.program", reader, ["train", None, ["id"]], terminal=False)
-    for operation, arguments in (("backend.ssh_access", ["train"]), ("backend.app_access", ["train", None])):
+    for operation, arguments in (("reach.ssh_access", ["train"]), ("reach.app_access", ["train", None])):
         with pytest.raises(ScopeError):
             server.line.request(operation, reader, arguments)
 
@@ -266,8 +266,9 @@ def test_all_that_the_server_uses_can_be_requested():
             used |= set(re.findall(operation, path.read_text("utf-8")))
     requested = {name.removeprefix("backend.") for name in OPERATIONS}
     elsewhere = {
-        "find", "folders.open_file", "folders.remove", "folders.upload", "log", "open_app_tunnel", "open_program",
-        "open_terminal", "session_with_shares", "still_runs", "token", "token_is_valid", "usage_samples", "user",
+        "find", "folders.open_file", "folders.remove", "folders.upload", "reach.log", "reach.open_app_tunnel",
+        "reach.open_program", "reach.open_terminal", "session_with_shares", "still_runs", "token", "token_is_valid",
+        "usage_samples", "user",
         *faces,
     }  # fmt: skip
     assert used - requested <= elsewhere

@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from muster.core.model.token import Scope
-from muster.service.local_backend import LocalBackend
+from muster.service.owned_reach import OwnedReach
 from muster.service.reach.logs import LogRequest
 from muster.web.app import make_app
 from muster.web.separation.client import brokered_service
@@ -56,12 +56,12 @@ def written(service: ServedNode, monkeypatch: pytest.MonkeyPatch) -> Written:
     made = Written()
 
     @contextmanager
-    def log(backend: LocalBackend, reference: str, kernel: str | None, request: LogRequest) -> Iterator[Written]:
-        backend.find(reference)
+    def log(reach: OwnedReach, reference: str, kernel: str | None, request: LogRequest) -> Iterator[Written]:
+        reach.find(reference)
         assert (kernel, request.follow) == ("main1", True)
         yield made
 
-    monkeypatch.setattr(LocalBackend, "log", log)
+    monkeypatch.setattr(OwnedReach, "log", log)
     return made
 
 

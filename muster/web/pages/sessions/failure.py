@@ -49,7 +49,7 @@ def _outcome(kernel: KernelView) -> str:
 
 def _tail(backend: LocalBackend, session_id: str, kernel: str) -> str:
     try:
-        with backend.log(session_id, kernel, LogRequest(tail=_LINES)) as pieces:
+        with backend.reach.log(session_id, kernel, LogRequest(tail=_LINES)) as pieces:
             kept = b"".join(pieces)
     except MusterError:
         # It left no log.

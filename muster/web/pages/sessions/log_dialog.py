@@ -21,7 +21,7 @@ _TAILS = (100, 1000, 10_000, MAX_LINES)
 
 @router.get("/log-dialog")
 def log_dialog(viewer: CurrentViewer, session: str, kernel: Kernel) -> Response:
-    chosen = viewer.backend.kernel(session, kernel)
+    chosen = viewer.backend.reach.kernel(session, kernel)
     state = chosen.session.state
     return viewer.page(
         "log_dialog.html",
@@ -63,6 +63,6 @@ async def log(
 
 def _file_name(viewer: Viewer, session: str, kernel: str, app: str | None) -> str:
     """Return the download's name, made of names that were found, not of the request's text. Raises NotFoundError."""
-    chosen = viewer.backend.kernel(session, kernel)
+    chosen = viewer.backend.reach.kernel(session, kernel)
     part = app if app in chosen.logged_apps else chosen.kernel.name
     return f"{chosen.session.name}-{part}.log"

@@ -14,5 +14,5 @@ router = APIRouter(prefix="/sessions", include_in_schema=False)
 def terminal_page(
     viewer: CurrentViewer, session: str, *, kernel: Annotated[str | None, Query(max_length=64)] = None
 ) -> Response:
-    chosen = viewer.backend.kernel_with_terminal(session, kernel)
+    chosen = viewer.backend.reach.kernel_with_terminal(session, kernel)
     return viewer.page("terminal.html", terminal=True, session=chosen.session, kernel=chosen.kernel)

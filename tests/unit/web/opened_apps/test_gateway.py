@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import BadInputError, MusterError
-from muster.service.local_backend import LocalBackend
+from muster.service.owned_reach import OwnedReach
 from muster.web.app import make_app
 from muster.web.opened_apps import gateway as app_gateway
 from muster.web.opened_apps.server import AppAddresses
@@ -64,7 +64,7 @@ def ways(monkeypatch, tmp_path) -> Iterator[list]:
         made.append(new)
         return new
 
-    monkeypatch.setattr(LocalBackend, "open_app_tunnel", opened)
+    monkeypatch.setattr(OwnedReach, "open_app_tunnel", opened)
     with serving(loop, Upstream(), tmp_path / "app"):
         yield made
     loop.end()
@@ -183,7 +183,7 @@ def test_a_tunnel_that_cannot_be_opened_is_reported_and_takes_no_port(browser, m
         raise MusterError("session hers cannot be reached by ssh: no route")
 
     with monkeypatch.context() as broken:
-        broken.setattr(LocalBackend, "open_app_tunnel", fails)
+        broken.setattr(OwnedReach, "open_app_tunnel", fails)
         assert "cannot be reached by ssh: no route" in open_app(ada).text
     assert [open_app(ada, app=name).status_code for name in ("lab", "web")] == [200, 200]
 

@@ -13,7 +13,7 @@ from muster.core.model.session import SessionState
 from muster.core.model.token import Scope
 from muster.core.spec.apps import AppSpec
 from muster.core.values.errors import AgentUnreachableError
-from muster.service.local_backend import LocalBackend
+from muster.service.owned_reach import OwnedReach
 from muster.web.streams import log_stream
 from tests.strategies.sessions import make_session, placed_on
 from tests.waiting import PATIENCE_S
@@ -66,7 +66,7 @@ def engine(monkeypatch):
         requests.append((kernel, wanted))
         yield Pieces()
 
-    monkeypatch.setattr(LocalBackend, "log", log)
+    monkeypatch.setattr(OwnedReach, "log", log)
     yield requests, stop, is_read
     stop.set()
 
@@ -139,7 +139,7 @@ def test_an_error_is_a_line_for_the_script_and_a_page_for_a_person(browser, monk
         raise AgentUnreachableError("agent a1 <does not answer>")
         yield
 
-    monkeypatch.setattr(LocalBackend, "log", log)
+    monkeypatch.setattr(OwnedReach, "log", log)
     ada = browser("ada")
     log_answer = ada.get(f"{KERNELS}/main1/log")
     assert (log_answer.status_code, log_answer.text) == (503, "agent a1 <does not answer>")
@@ -197,7 +197,7 @@ def test_a_line_makes_the_reader_no_more_time(browser, service, monkeypatch):
     def log(*_request):
         yield Pieces()
 
-    monkeypatch.setattr(LocalBackend, "log", log)
+    monkeypatch.setattr(OwnedReach, "log", log)
     monkeypatch.setattr(service.service.tokens, "signed_in", signed_in)
     lines = browser("ada", name="mine").get(f"{KERNELS}/main1/log?follow=true").text.splitlines()
     assert lines[0] == "at once"

@@ -20,7 +20,7 @@ from muster.core.values.errors import NotPossibleInStateError
 from muster.remote import client as clients
 from muster.remote.backend import RemoteBackend
 from muster.remote.client import Client
-from muster.service.local_backend import LocalBackend
+from muster.service.owned_reach import OwnedReach
 from muster.service.reach.programs import KernelPrograms, Program
 from muster.web.connections import LeavableWebSocket, is_there
 from tests.strategies.sessions import make_session
@@ -118,15 +118,15 @@ def started(monkeypatch) -> list[OfThisMachine]:
     """Let programs be this machine's, and return those that were started."""
     programs: list[OfThisMachine] = []
 
-    def open_program(backend, reference, _kernel, command, *, terminal):
+    def open_program(reach, reference, _kernel, command, *, terminal):
         execution = OfThisMachine(command)
         programs.append(execution)
         del terminal
         ending = ExitStack()
         ending.callback(execution.leave)
-        return Program(backend.find(reference), execution, ending)
+        return Program(reach.find(reference), execution, ending)
 
-    monkeypatch.setattr(LocalBackend, "open_program", open_program)
+    monkeypatch.setattr(OwnedReach, "open_program", open_program)
     return programs
 
 
@@ -134,7 +134,7 @@ def started(monkeypatch) -> list[OfThisMachine]:
 def main1(server, secret_of, started, train) -> Iterator[KernelPrograms]:
     del started, train
     client = Client(server, secret_of("ada"))
-    with RemoteBackend(client).programs("train", None) as programs:
+    with RemoteBackend(client).reach.programs("train", None) as programs:
         yield programs
     client.close()
 
@@ -157,7 +157,7 @@ def main1_by_socket(app, service, started, train, tmp_path, monkeypatch) -> Iter
         thread.join(0.01)
     monkeypatch.setattr(clients, "_PATIENCE", httpx.Timeout(60.0, connect=0.5))
     client = Client(f"unix:{path}", None)
-    with RemoteBackend(client).programs("train", None) as programs:
+    with RemoteBackend(client).reach.programs("train", None) as programs:
         yield programs
     client.close()
     running.should_exit = True
@@ -199,7 +199,7 @@ def test_a_reader_may_pause_for_longer_than_pings_are_waited_for(app, secret_of,
     port = running.servers[0].sockets[0].getsockname()[1]
     client = Client(f"http://127.0.0.1:{port}", secret_of("ada"))
     with (
-        RemoteBackend(client).programs("train", None) as programs,
+        RemoteBackend(client).reach.programs("train", None) as programs,
         programs.start(["seq", "3000000"]) as execution,
     ):
         assert Pinging.enough.wait(PATIENCE_S)

@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from muster.service.folders.files import OpenedFile, ReadFile
 from muster.service.folders.owned import OwnedFolders
-from muster.service.local_backend import LocalBackend
+from muster.service.owned_reach import OwnedReach
 from tests.waiting import PATIENCE_S, eventually
 
 EVENTS, LIVE = "/api/v1/events", "/live"
@@ -51,7 +51,7 @@ def opened(monkeypatch) -> list[Pieces]:
         yield OpenedFile(ReadFile("weights.bin", is_directory=False, size=1 << 40), iter(found))
         found.close()
 
-    monkeypatch.setattr(LocalBackend, "log", log)
+    monkeypatch.setattr(OwnedReach, "log", log)
     monkeypatch.setattr(OwnedFolders, "open_file", open_file)
     return made
 
