@@ -2,14 +2,13 @@
 
 import re
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from muster.core.spec.values import Seconds, invalid
-from muster.settings_section import Section
+from muster.settings_section import AbsolutePath, Section
 
 CALLBACK = "/sign-in/oidc/callback"
 EVERYBODY = "*"
@@ -22,7 +21,7 @@ class OidcSettings(Section):
 
     issuer: str = Field(description="the provider's URL, exactly as it names itself in its tokens")
     client_id: str = Field(min_length=1, description="as which client the provider knows this server")
-    client_secret_file: Path = Field(description="file with the client's secret, which only root may read")
+    client_secret_file: AbsolutePath = Field(description="file with the client's secret, which only root may read")
     public_url: str = Field(description="the URL at which browsers reach this server, such as https://muster.site")
     name: str = Field(
         default="the site's provider",

@@ -1,6 +1,7 @@
 """The site's settings: one YAML file, checked as a whole."""
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
@@ -25,11 +26,12 @@ from muster.core.values.units import exact_duration
 from muster.idle_settings import Idle
 from muster.limits_settings import LimitsSettings
 from muster.scheduling_settings import GroupScheduling, Scheduling
-from muster.settings_section import MOST_COUNT, MOST_SECONDS, Amount, Interval, Section, Span, Weight
+from muster.settings_section import MOST_COUNT, MOST_SECONDS, AbsolutePath, Amount, Interval, Section, Span, Weight
 from muster.shipped_files import scheduler_plugin, scheduler_plugin_names
 from muster.unix_accounts import is_in_group
 from muster.web_settings import WebSettings
 
+_SQLITE, _SQLITE_FILE = re.compile(r"sqlite\b"), re.compile(r"sqlite:////[^?]")
 DEFAULT_PATH = Path(places.SETTINGS)
 _LAUNCH = LaunchPolicy()
 # Cron runs a pass every minute, and the first decision after an upgrade compiles the placement for two.
@@ -85,15 +87,17 @@ class Settings(BaseModel):
     cluster: str = Field(
         default=_LAUNCH.cluster, pattern=r"^[a-z0-9][a-z0-9-]{0,30}$", description="name of this cluster on its hosts"
     )
-    state_dir: Path = Field(
+    state_dir: AbsolutePath = Field(
         default=Path("/var/lib/muster/control"), description="what the control node keeps, mode 0700"
     )
     database: str | None = Field(default=None, description="SQLAlchemy URL; muster.db in state_dir by default")
-    inventory: Path = Field(
+    inventory: AbsolutePath = Field(
         default=Path("/etc/muster/inventory"), description="Ansible inventory with the group agents"
     )
-    catalog: Path = Field(default=Path("/etc/muster/images.yml"), description="image catalog")
-    templates: Path | None = Field(default=None, description="directory whose files replace those of muster/templates")
+    catalog: AbsolutePath = Field(default=Path("/etc/muster/images.yml"), description="image catalog")
+    templates: AbsolutePath | None = Field(
+        default=None, description="directory whose files replace those of muster/templates"
+    )
     default_image: str = Field(default="muster/default:latest", description="image of sessions that name none")
     foreign_images: bool = Field(
         default=True, description="whether sessions may name images of registries that the catalog does not have"
@@ -111,7 +115,7 @@ class Settings(BaseModel):
     image_min_free: Bytes = Field(
         default=20 << 30, description="bytes free on an agent's disk below which such images are removed"
     )
-    folders_root: Path = Field(default=Path(_LAUNCH.folders_root), description="data root on the agents")
+    folders_root: AbsolutePath = Field(default=Path(_LAUNCH.folders_root), description="data root on the agents")
     observe_interval_s: Interval = Field(
         default=30.0, description="seconds between two full observations by the daemon"
     )
@@ -219,13 +223,13 @@ class Settings(BaseModel):
     )
     idle: Idle = Field(default=Idle(), description="when sessions end for not being used, and how long one may live")
     web: WebSettings = Field(default=WebSettings(), description="who reads the metrics, and limits for each user")
-    hooks_dir: Path = Field(
+    hooks_dir: AbsolutePath = Field(
         default=Path("/etc/muster/hooks"), description="directory of programs that run for each change of a session"
     )
     callback_hosts: tuple[str, ...] = Field(
         default=(), description="hosts, such as *.example.org, and networks that callbacks may be posted to"
     )
-    scheduler_plugins: Path = Field(
+    scheduler_plugins: AbsolutePath = Field(
         default=Path("/etc/muster/scheduler"), description="directory of the site's own orders and placement policies"
     )
 
@@ -237,11 +241,12 @@ class Settings(BaseModel):
             raise invalid(f"{value!r} is no range of ports", "write 30000-32767, for example")
         return value
 
-    @field_validator("state_dir", "folders_root")
+    @field_validator("database")
     @classmethod
-    def _root(cls, value: Path) -> Path:
-        if not value.is_absolute():
-            raise invalid(f"{str(value)!r} is not an absolute path", "write a path that begins with /")
+    def _lasting(cls, value: str | None) -> str | None:
+        # Each command would have a database of its own, and nobody would see what it has queued.
+        if value is not None and _SQLITE.match(value) and not _SQLITE_FILE.match(value):
+            raise invalid(f"{value!r} names no file by an absolute path", "write one such as sqlite:////PATH")
         return value
 
     @field_validator("callback_hosts")

@@ -1,9 +1,10 @@
 """What the parts of the site's settings have in common."""
 
 import difflib
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from muster.core.spec.values import invalid
 
@@ -23,6 +24,16 @@ Amount = Annotated[int, Field(ge=0, le=MOST_AMOUNT)]
 Count = Annotated[int, Field(ge=1, le=MOST_COUNT)]
 Weight = Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT)]
 """A share weight: what an owner used is divided by it."""
+
+
+def _absolute(path: Path) -> Path:
+    # Commands and the daemon, which begin in different directories, would each find another one.
+    if not path.is_absolute():
+        raise invalid(f"{str(path)!r} is not an absolute path", "write a path that begins with /")
+    return path
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
 class Section(BaseModel):

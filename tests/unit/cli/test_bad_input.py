@@ -298,6 +298,23 @@ def test_nothing_is_said_of_what_follows_from_a_wrong_value():
     assert fields == ["mem", "tasks", "command"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        *((f"{name}: lab/it", f"{name}: 'lab/it' is not an absolute path; write a path that begins with /")
+          for name in ("catalog", "hooks_dir", "inventory", "scheduler_plugins", "state_dir", "templates")),
+        *((f"database: '{url}'", f"database: '{url}' names no file by an absolute path; write one such as sqlite:////")
+          for url in ("sqlite:///muster.db", "sqlite://", "sqlite:///:memory:", "sqlite+pysqlite:///x", "sqlite")),
+    ],
+)  # fmt: skip
+def test_settings_by_which_each_command_would_find_something_else_are_refused(tmp_path, setting, problem):
+    """What is queued from one directory would not be there in another, and the daemon's is none of theirs."""
+    (tmp_path / "muster.yml").write_text(f"{setting}\n", encoding="utf-8")
+    answer = muster("submit", "--", "true")
+    assert (answer.code, len(answer.errors)) == (2, 1)
+    assert answer.err.startswith(f"muster: {tmp_path / 'muster.yml'}: {problem}")
+
+
 def test_settings_that_cannot_be_are_refused_all_at_once_and_doctor_sees_them(tmp_path):
     path = tmp_path / "muster.yml"
     path.write_text(
