@@ -1,18 +1,34 @@
 """Sessions on their way: a line for each change, as it happens."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import inf
 
 import click
 
 from muster.cli.context import warn_if_unworked
 from muster.core.model.session import FINAL, Result, SessionState
 from muster.core.values.errors import MusterError
+from muster.core.values.units import parse_duration
 from muster.service.backend import Backend
 from muster.service.sessions.views import SessionView, why_text
 
 
 class WaitedTooLongError(MusterError):
     """The time to wait is over; the sessions go on."""
+
+
+def wait_time(text: str) -> float:
+    """Return an option's time to wait in seconds: a number of them, or a span such as 30m. Raises BadParameter."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        with suppress(ValueError):
+            return parse_duration(text)
+        seconds = -1.0
+    if not 0 <= seconds < inf:
+        raise click.BadParameter(f"{text!r} is no time to wait; write seconds, or a span such as 30m or 1h30m")
+    return seconds
 
 
 def follow(

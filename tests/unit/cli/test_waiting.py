@@ -81,6 +81,27 @@ def test_one_may_wait_until_sessions_run(put):
     ]
 
 
+@pytest.mark.parametrize("time", ["0", "0.01", "1e-2", "1s"])
+def test_a_time_to_wait_is_seconds_or_a_span(time):
+    submitted("--name", "train", "--", "true")
+    assert "still waiting for train (PENDING)" in muster("wait", "train", "--timeout", time).err
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", "-1", "soon", "1x", ""])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("wait", "train", "--timeout"),
+        ("submit", "--wait", "--wait-timeout"),
+        ("agent", "drain", "a1", "--wait", "--timeout"),
+    ],
+)
+def test_what_is_no_time_to_wait_is_refused(command, time):
+    answer = muster(*command, time)
+    assert answer.code == 2
+    assert answer.err.endswith(f"{time!r} is no time to wait; write seconds, or a span such as 30m or 1h30m\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
