@@ -3,6 +3,7 @@
 import difflib
 import errno
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -163,6 +164,14 @@ class _LazyGroup(click.Group):
         _unwrap_examples(command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # As by `muster ls | head -1`: the reader has closed the pipe, which is no error. click would end with 1.
+            sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+            raise click.exceptions.Exit(141) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _Summaries().format_commands(ctx, formatter)
 
@@ -222,6 +231,32 @@ def _check_encoding(arguments: Sequence[str]) -> None:
             raise BadInputError(f"argument {argument!r} is not UTF-8") from None
 
 
+def _not_written(error: OSError) -> str:
+    """Return what could not be written, for want of room, and what to do."""
+    if error.filename is None and _is_output_full():
+        # Whoever repeats a submit would have its sessions twice.
+        return (
+            f"standard output cannot be written: {error.strerror}; free space where it goes, and see `muster ls`"
+            " before you repeat a command: it may have done what it does"
+        )
+    import tempfile  # noqa: PLC0415 - needed here only
+
+    return str(unwritable(Path(error.filename or tempfile.gettempdir()), error))
+
+
+def _is_output_full() -> bool:
+    try:
+        # A buffer still holds what could not be written. Without one, only another try tells.
+        sys.stdout.flush()
+        if not sys.stdout.isatty():
+            os.write(sys.stdout.fileno(), b"\n")
+    except OSError:
+        # Python tries again when it ends, and would end with an exit code of its own.
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
+        return True
+    return False
+
+
 def main() -> None:
     """Run a command: a short one in the daemon's command server where there is one, and any other here."""
     try:
@@ -247,16 +282,10 @@ def run() -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        # As by `muster ls | head -1`: the reader has closed the pipe, which is no error.
-        sys.stderr.close()
-        sys.exit(141)
     except OSError as error:
         if error.errno not in _DISK_TROUBLES:
             raise
-        import tempfile  # noqa: PLC0415 - needed here only
-
-        click.echo(f"muster: {unwritable(Path(error.filename or tempfile.gettempdir()), error)}", err=True)
+        click.echo(f"muster: {_not_written(error)}", err=True)
         sys.exit(1)
     except SpecError as error:
         for item in error.errors:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from muster.core.model.wait import Wait, WaitCode
 from muster.core.scheduling.schedule import schedule
 from muster.store.store import Store
 from tests.command_line import muster, submitted
+from tests.control_node import SCRIPTS
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import placed_on
 from tests.strategies.values import NOW
@@ -304,7 +306,10 @@ def test_the_completion_script_is_bash():
         assert "_MUSTER_COMPLETE" in muster("completion", shell).out
 
 
-def test_a_reader_that_closes_the_pipe_gets_no_traceback():
+# Without a buffer, Python takes no notice of what a pipe did not take.
+@pytest.mark.parametrize(("unbuffered", "codes"), [("", {141}), ("1", {0, 141})])
+def test_a_reader_that_closes_the_pipe_gets_no_traceback(monkeypatch, unbuffered, codes):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     muster("submit", "--count", "150", "-q")
     code = "from muster.cli.main import main; main()"
     with subprocess.Popen(
@@ -313,4 +318,17 @@ def test_a_reader_that_closes_the_pipe_gets_no_traceback():
         assert process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode in {0, 141}
+    assert process.returncode in codes
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_has_no_room_is_told_as_that_and_a_submit_is_not_repeated(monkeypatch, unbuffered):
+    """It was blamed on the directory of temporary files."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [SCRIPTS / "muster", "submit", "--name", "train", "--", "true"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    told = "muster: standard output cannot be written: No space left on device; free space where it goes, and see"
+    assert done.stderr == f"{told} `muster ls` before you repeat a command: it may have done what it does\n"
+    assert done.returncode == 1
+    assert [session["name"] for session in muster("ls", "--json").json] == ["train"]
