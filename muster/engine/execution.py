@@ -77,7 +77,19 @@ class ContainerPrograms:
             with _whole(stream) as connection:
                 yield _EngineExecution(self._container, execution, connection)
         finally:
-            stream.close()
+            _close(stream)
+
+
+def _close(stream: Any) -> None:  # noqa: ANN401 - the SDK's
+    """Close the connection of an exec, and the SDK's answer that holds it as well.
+
+    From Python 3.13 on, an answer whose stream was closed below it fails loudly when it is garbage: its last act is to
+    flush that.
+    """
+    response = getattr(stream, "_response", None)
+    if response is not None:
+        response.close()
+    stream.close()
 
 
 @contextmanager
@@ -95,7 +107,7 @@ def _whole(stream: Any) -> Iterator[socket.socket]:  # noqa: ANN401 - the SDK's
         try:
             yield connection
         finally:
-            # The SDK has it open as well, until it is garbage.
+            # The SDK has it open as well, until the stream is closed.
             _shut(connection)
         return
     ours, theirs = socket.socketpair()
