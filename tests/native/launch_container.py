@@ -41,6 +41,8 @@ class LaunchContainer:
     def python(self, script: str) -> tuple[int, str, str]:
         """Return the exit status and the output of a script, on the machine's own clock."""
         environment = {"LD_LIBRARY_PATH": str(self.libraries), "PYTHONPATH": str(HERE), "PATH": os.environ["PATH"]}
-        command = [sys.executable, "-S", "-c", "from cuda_client import *\n" + textwrap.dedent(script)]
+        # From Python 3.12 on, a fork beside other threads is warned of, and the library has one of its own.
+        options = ["-S", "-W", "ignore:This process:DeprecationWarning"]
+        command = [sys.executable, *options, "-c", "from cuda_client import *\n" + textwrap.dedent(script)]
         done = subprocess.run(command, env=environment, cwd=self.home, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
