@@ -18,6 +18,7 @@ from joserfc.errors import BadSignatureError, InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
+from muster.contract.values import printable
 from muster.oidc_settings import OidcSettings, is_protected
 from muster.service.identity.oidc_users import ProviderAwayError, SignInRefusedError
 
@@ -30,6 +31,7 @@ _TIMEOUT = httpx.Timeout(10.0, connect=5.0)
 _MOST_AT_ONCE = 16
 # How long what the provider says of itself is believed, and the keys that it has taken back since.
 _READ_EVERY_S = 3600.0
+_MOST_OF_A_CAUSE = 200
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
@@ -98,7 +100,8 @@ class Provider:
         except httpx.HTTPStatusError as error:
             raise _away(f"it answers {error.response.status_code}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise _away("it cannot be reached") from error
+            cause = " ".join(printable(str(error)).split())[:_MOST_OF_A_CAUSE] or type(error).__name__
+            raise _away("it cannot be reached", cause) from error
         except JoseError as error:
             log.warning("the provider's ID token is not valid: %s", error)
             raise SignInRefusedError("the provider's word is not valid for this sign-in; sign in again") from error
@@ -185,8 +188,9 @@ def _json(response: httpx.Response) -> dict[str, Any]:
     return content
 
 
-def _away(why: str) -> ProviderAwayError:
-    log.warning("the provider of web.oidc: %s", why)
+def _away(why: str, cause: str = "") -> ProviderAwayError:
+    """Return the error for users; the log gets its cause as well, by which an administrator knows what to mend."""
+    log.warning("the provider of web.oidc: %s%s", why, f": {cause}" if cause else "")
     return ProviderAwayError(
         f"the provider cannot sign anybody in at this moment: {why}; try again, or sign in with a token"
     )

@@ -166,12 +166,13 @@ def test_keys_that_the_provider_changes_are_read_anew(service, tmp_path):
             assert browser.get(came_back(browser, ADA)).status_code == 303
 
 
-def test_without_the_provider_a_token_signs_in(service, tmp_path, secret_of):
+def test_without_the_provider_a_token_signs_in(service, tmp_path, secret_of, caplog):
     set_provider(service, tmp_path, f"http://127.0.0.1:{free_port()}")
     browser = TestClient(make_app(service.service), base_url=PUBLIC, follow_redirects=False)
     answer = browser.get("/sign-in/oidc")
     assert answer.status_code == 503
     assert "it cannot be reached; try again, or sign in with a token" in answer.text
+    assert "it cannot be reached: [Errno 111] Connection refused" in caplog.text
     assert browser.post("/sign-in", data={"token": secret_of("ada")}).status_code == 303
     assert browser.get("/account").status_code == 200
 
