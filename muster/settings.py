@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -380,17 +380,30 @@ def load_settings(path: Path | None = None) -> Settings:
         raise SettingsError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise SettingsError(f"{path} holds no mapping; write lines such as cluster: muster")
-    found = checked(Settings, content)
-    errors = [*repeated, *found.errors]
-    if found.part is not None:
-        errors += _plugin_errors(found.part)
-    if errors or found.part is None:
+    settings, found = _settings_of(content)
+    errors = [*repeated, *found]
+    if errors or settings is None:
         raise SettingsError("\n".join(f"{path}: {item}" for item in errors))
-    return found.part
+    return settings
 
 
-def _plugin_errors(settings: Settings) -> Iterator[FieldError]:
-    """Yield an error for each queue order and placement policy that no file defines."""
+def settings_errors(text: str, plugins: Collection[str]) -> list[FieldError]:
+    """Return the errors of a settings file before it is written. Raises yaml.YAMLError.
+
+    `plugins` are scheduler plugins of the site that its machine has, or is given before the file.
+    """
+    repeated, content = _read(text)
+    return [*repeated, *_settings_of(content, plugins)[1]]
+
+
+def _settings_of(content: Mapping[str, Any], plugins: Collection[str] = ()) -> tuple[Settings | None, list[FieldError]]:
+    found = checked(Settings, content)
+    wrong_plugins = () if found.part is None else _plugin_errors(found.part, plugins)
+    return found.part, [*found.errors, *wrong_plugins]
+
+
+def _plugin_errors(settings: Settings, plugins: Collection[str]) -> Iterator[FieldError]:
+    """Yield an error for each queue order and placement policy that is none of `plugins` and that no file defines."""
     site = settings.scheduler_plugins
     groups: dict[str, GroupScheduling] = {
         f"resource_groups.{name}": own for name, own in settings.resource_groups.items()
@@ -398,7 +411,7 @@ def _plugin_errors(settings: Settings) -> Iterator[FieldError]:
     for where, chosen in {"scheduling": settings.scheduling, **groups}.items():
         for field in ("order", "placement"):
             name: str | None = getattr(chosen, field)
-            if name is not None and scheduler_plugin(name, site) is None:
+            if name is not None and name not in plugins and scheduler_plugin(name, site) is None:
                 names = ", ".join(scheduler_plugin_names(site))
                 problem = f"there is no scheduler plugin {name!r}"
                 yield FieldError(f"{where}.{field}", problem, f"write one of {names}, or {site}/{name}.py")

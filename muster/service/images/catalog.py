@@ -11,9 +11,9 @@ from muster.core.agents.agent import Agent
 from muster.core.images.catalog import Catalog, ImageVersion
 from muster.core.images.choice import Choosing, with_images
 from muster.core.images.names import familiar
-from muster.core.spec.errors import validated
+from muster.core.spec.errors import Checked, checked
 from muster.core.spec.session_spec import SessionSpec
-from muster.core.values.errors import SettingsError, SpecError
+from muster.core.values.errors import FieldError, SettingsError
 from muster.settings import Settings
 from muster.store.store import Store
 from muster.yaml_text import yaml_content
@@ -27,10 +27,19 @@ def load_catalog(path: Path) -> Catalog:
         return Catalog()
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsError(f"catalog {path} cannot be read: {' '.join(str(error).split())}") from None
-    try:
-        return validated(Catalog, content if isinstance(content, Mapping) else {"images": content})
-    except SpecError as error:
-        raise SettingsError("\n".join(f"{path}: {item}" for item in error.errors)) from None
+    found = _catalog_of(content)
+    if found.part is None or found.errors:
+        raise SettingsError("\n".join(f"{path}: {item}" for item in found.errors))
+    return found.part
+
+
+def catalog_errors(text: str) -> tuple[FieldError, ...]:
+    """Return the errors of a catalog before it is written. Raises yaml.YAMLError."""
+    return _catalog_of(yaml_content(text) or {}).errors
+
+
+def _catalog_of(content: Any) -> Checked[Catalog]:  # noqa: ANN401 - as it is written
+    return checked(Catalog, content if isinstance(content, Mapping) else {"images": content})
 
 
 def whole_catalog(settings: Settings, store: Store) -> tuple[ImageVersion, ...]:

@@ -72,6 +72,15 @@ def test_check_mode_foretells_no_change_where_all_is_provisioned():
     assert (dry.code, changed(dry.out)) == (0, 0), dry.out
 
 
+def test_settings_that_muster_could_not_read_are_refused_before_they_are_written():
+    wrong = {"control_node_settings": {"nonsense": 1}, "images_catalog": [{"name": "x"}]}
+    roles = ("--tags", "control_node", "--skip-tags", "docker_engine,session_firewall,session_runtime,images")
+    dry = provision("--check", *roles, "-e", json.dumps(wrong))
+    assert (dry.code, changed(dry.out)) == (2, 0), dry.out
+    assert "localhost: control_node_settings.nonsense: there is no such field; use one of" in dry.out
+    assert "and images_catalog[0]: x: neither reference nor versions is given; give the one reference" in dry.out
+
+
 def test_the_doctor_finds_nothing_to_mend_where_passes_work_the_queue(quiet_node):
     quiet_node.run("pass")
     findings = {finding["check"]: finding["ok"] for finding in quiet_node.run("doctor", "--json", check=False).json()}

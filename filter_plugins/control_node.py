@@ -1,0 +1,38 @@
+"""Check the files that roles/control_node is to write, by the rules of the commands and the daemon that read them."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+
+
+def _settings_errors(text: str, further: Mapping[str, object], plugins: Collection[str]) -> list[str]:
+    # Each task whose templates have any filter loads all filters anew, and this takes longer than most tasks.
+    from muster.settings import settings_errors  # noqa: PLC0415
+
+    return [_of_variable(str(item), further) for item in settings_errors(text, plugins)]
+
+
+def _of_variable(error: str, further: Mapping[str, object]) -> str:
+    """Return an error with the role's variable in place of the file's key; fields that disagree are of no one key."""
+    key = re.split(r"[.:\[]", error, maxsplit=1)[0]
+    if key == "spec":
+        return f"control_node_settings{error.removeprefix(key)}"
+    return f"control_node_settings.{error}" if key in further else f"control_node_{error}"
+
+
+def _catalog_errors(text: str, variable: str) -> list[str]:
+    from muster.service.images.catalog import catalog_errors  # noqa: PLC0415 - as above
+
+    return [f"{variable}{str(item).removeprefix('images')}" for item in catalog_errors(text)]
+
+
+class FilterModule:
+    """`text | muster_settings_errors(further, plugins)`: a line for each error of a settings file.
+
+    A line names the role's variable: `control_node_settings` for the keys of `further`, which come from it.
+    `plugins` are the scheduler plugins that the control node has beside Muster's own.
+
+    `text | muster_catalog_errors(variable)`: the same of an image catalog, which comes from `variable`.
+    """
+
+    def filters(self) -> dict[str, Callable[..., list[str]]]:
+        return {"muster_settings_errors": _settings_errors, "muster_catalog_errors": _catalog_errors}
