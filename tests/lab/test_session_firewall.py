@@ -341,7 +341,11 @@ def test_an_agent_that_others_do_not_know_is_made_known_to_them(lab: Lab) -> Non
 
 
 def test_bad_networks_are_answered_with_all_errors_and_nothing_is_done(lab: Lab) -> None:
-    wishes = {"session_firewall_closed": ["10.0.0.1/8"], "session_firewall_peers": ["lab"]}
+    wishes = {
+        "session_firewall_closed": ["10.0.0.1/8"],
+        "session_firewall_open": [{"to": "10.1.0.20", "port": 99999}, {"to": "10.1.0.20", "protocol": "udp"}],
+        "session_firewall_peers": ["lab"],
+    }
     host = lab.hosts[0].name
     before = lab.run(host, "cat", CONFIGURATION).out
     done = provision_again(ROLE, "--limit", host, "-e", json.dumps(wishes))
@@ -349,5 +353,7 @@ def test_bad_networks_are_answered_with_all_errors_and_nothing_is_done(lab: Lab)
     complaint = " ".join(done.stdout.split())
     assert "session_firewall_closed: '10.0.0.1/8' is no network" in complaint
     assert "session_firewall_peers: 'lab' is no network" in complaint
+    assert "session_firewall_open: 99999 is no port" in complaint
+    assert "session_firewall_open: 10.1.0.20 has a protocol without a port" in complaint
     assert lab.run(host, "cat", CONFIGURATION).out == before
     assert lab.run(host, "muster-firewall", "check").out == ""

@@ -4,12 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
-from filter_plugins.control_node import FilterModule
+from filter_plugins import control_node, networks
 
 ROOT = Path(__file__).parents[3]
-FILTERS = FilterModule().filters()
+FILTERS = control_node.FilterModule().filters()
+NETWORKS = networks.FilterModule().filters()
 settings_errors, catalog_errors = FILTERS["muster_settings_errors"], FILTERS["muster_catalog_errors"]
 _LOAD_ALL = """
 import runpy, sys
@@ -45,3 +47,62 @@ def test_a_catalog_is_refused_before_it_is_written_by_the_variable_that_it_comes
     (error,) = catalog_errors(yaml.safe_dump(wrong), "images_catalog")
     assert error.startswith("images_catalog[0].minimum.cpu: 'lots' is not a number")
     assert catalog_errors("images: []\n", "images_catalog") == []
+
+
+@pytest.mark.parametrize("networks", ["10.0.0.0/8", "10.0.0.0/8,fc00::/7", "5", {"to": "10.0.0.5"}])
+def test_networks_that_are_not_a_list_are_one_error(networks):
+    errors = NETWORKS["muster_network_errors"](networks, "session_firewall_closed")
+    assert errors == [f"session_firewall_closed: {networks!r} is not a list; write a list, even of one"]
+
+
+@pytest.mark.parametrize(
+    ("exception", "problem"),
+    [
+        ({"to": "10.1.0.20", "port": 99999}, "99999 is no port"),
+        ({"to": "10.1.0.20", "port": 0}, "0 is no port"),
+        ({"to": "registry.example.org", "port": 443}, "'registry.example.org' is no network"),
+        ({"to": "10.1.0.20", "protocol": "udp"}, "10.1.0.20 has a protocol without a port, and would open all"),
+    ],
+)
+def test_an_exception_that_the_firewall_could_not_apply_is_an_error(exception, problem):
+    (error,) = NETWORKS["muster_exception_errors"]([exception], "session_firewall_open")
+    assert error.partition("; ")[0] == f"session_firewall_open: {problem}"
+
+
+def test_exceptions_may_name_a_port_and_its_protocol_or_mean_all_ports():
+    exceptions = [{"to": "10.1.0.20"}, {"to": "10.1.0.0/16", "port": "53", "protocol": "udp"}]
+    assert NETWORKS["muster_exception_errors"](exceptions, "session_firewall_open") == []
+
+
+@pytest.mark.parametrize(
+    ("pool", "prefix", "error"),
+    [
+        ("ten", 24, "pool: 'ten' is no network"),
+        ("10.204.0.1/14", 24, "pool: '10.204.0.1/14' is no network"),
+        ("10.204.0.0/14", 40, "prefix: 40 is no prefix length of subnets in 10.204.0.0/14"),
+        ("10.204.0.0/14", 8, "prefix: 8 is no prefix length of subnets in 10.204.0.0/14"),
+        ("10.204.0.0/30", 24, "pool: 10.204.0.0/30 has no room for subnets"),
+    ],
+)
+def test_a_pool_that_no_swarm_takes_is_an_error(pool, prefix, error):
+    (line,) = NETWORKS["muster_pool_errors"](pool, prefix, ["pool", "prefix"])
+    assert line.partition("; ")[0] == error
+
+
+@pytest.mark.parametrize(("pool", "prefix"), [("10.204.0.0/14", 24), ("10.204.0.0/24", "24"), ("10.204.0.0/28", 29)])
+def test_a_pool_that_a_swarm_takes_is_none(pool, prefix):
+    assert NETWORKS["muster_pool_errors"](pool, prefix, ["pool", "prefix"]) == []
+
+
+@pytest.mark.parametrize(
+    ("managers", "problem"),
+    [
+        ("node-01", "'node-01' is not a list"),
+        ([], "it is empty"),
+        (["node-01", "x", "y"], "x, y is no host of the group `agents`"),
+    ],
+)
+def test_managers_that_no_swarm_can_have_are_an_error(managers, problem):
+    (line,) = NETWORKS["muster_manager_errors"](managers, ["node-01", "node-02"], "overlay_network_managers")
+    assert line.partition("; ")[0] == f"overlay_network_managers: {problem}"
+    assert NETWORKS["muster_manager_errors"](["node-02"], ["node-01", "node-02"], "overlay_network_managers") == []
