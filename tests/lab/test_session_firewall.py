@@ -357,3 +357,18 @@ def test_bad_networks_are_answered_with_all_errors_and_nothing_is_done(lab: Lab)
     assert "session_firewall_open: 10.1.0.20 has a protocol without a port" in complaint
     assert lab.run(host, "cat", CONFIGURATION).out == before
     assert lab.run(host, "muster-firewall", "check").out == ""
+
+
+def test_rules_that_a_host_cannot_apply_are_refused_before_anything_is_written(lab: Lab) -> None:
+    host = lab.hosts[0].name
+    before = lab.run(host, "cat", CONFIGURATION).out
+    lab.run(host, "sh", "-c", "[ ! -e /usr/sbin/nft ] || mv /usr/sbin/nft /usr/sbin/nft.away")
+    try:
+        for mode in (["--check"], []):
+            done = provision_again(ROLE, "--limit", host, "-e", "session_firewall_backend=nftables", *mode)
+            assert (done.returncode, changes(done)) == (2, {}), done.stdout
+            complaint = f"{host}: session_firewall_backend is nftables, and the rules cannot be applied: nftables"
+            assert complaint in " ".join(done.stdout.split())
+            assert lab.run(host, "cat", CONFIGURATION).out == before
+    finally:
+        lab.run(host, "sh", "-c", "[ ! -e /usr/sbin/nft.away ] || mv /usr/sbin/nft.away /usr/sbin/nft")
