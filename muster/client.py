@@ -12,7 +12,7 @@ What begins with an underscore, and what is not in `__all__`, may change at any 
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -135,7 +135,7 @@ class Client:
         """Wait until a session has ended, or runs, and return it then; `changed` gets it each time that it changes.
 
         One that ends before it runs is returned as well: see its `state` and `reason`. Raises TimeoutError after
-        `timeout` seconds, and NotFoundError.
+        `timeout` seconds, NotFoundError, and BadInputError for another `until`.
         """
         (session,) = self.wait_all(
             [reference],
@@ -154,13 +154,31 @@ class Client:
         changed: Callable[[list[Session]], None] | None = None,
     ) -> list[Session]:
         """Wait as `wait` until it is so for each of the sessions, and return them in their order. Raises as `wait`."""
+        # Whoever does not check types would wait for the end.
+        if until not in ("ended", "running"):
+            raise BadInputError(f"until: {until!r} is not known; write ended or running")
         last: list[Session] = [self.session(reference) for reference in references]
         reached = {SessionState.RUNNING, *FINAL} if until == "running" else FINAL
-        for now in self._backend.wait_for(last, lambda session: session.state in reached, timeout):
+        for now in self._waited_for(last, reached, timeout):
             last = now
             if changed is not None:
                 changed(now)
         return last
+
+    def _waited_for(
+        self, sessions: list[Session], reached: Collection[SessionState], timeout_s: float | None
+    ) -> Iterator[list[Session]]:
+        """Yield the sessions each time that one changes, until all are in such a state.
+
+        Raises TimeoutError, which names the others.
+        """
+        now = sessions
+        try:
+            for now in self._backend.wait_for(sessions, lambda session: session.state in reached, timeout_s):
+                yield now
+        except TimeoutError:
+            late = ", ".join(f"{session.name} is {session.state}" for session in now if session.state not in reached)
+            raise TimeoutError(f"after {timeout_s:g} s, {late}") from None
 
     def logs(self, reference: Reference, *, kernel: str | None = None, tail: int | None = None) -> str:
         """Return what a kernel has written so far, main1 by default. Raises NotFoundError and MusterError."""

@@ -89,9 +89,17 @@ def test_waiting_ends_with_the_session_and_says_each_change(ada):
 
 
 def test_waiting_no_longer_than_one_wants(ada):
+    waiting, cancelled = ada.submit_many({**SPEC, "name": "two"}, count=2)
+    ada.cancel(cancelled)
+    with pytest.raises(TimeoutError, match=r"^after 0 s, two-1 is PENDING$"):
+        ada.wait_all([waiting, cancelled], timeout=0)
+
+
+@pytest.mark.parametrize("until", ["started", "RUNNING", ""])
+def test_what_nobody_can_wait_for_is_refused_at_once(ada, until):
     waiting = ada.submit(SPEC)
-    with pytest.raises(TimeoutError):
-        ada.wait(waiting, timeout=0)
+    with pytest.raises(BadInputError, match=r"until: .* is not known; write ended or running"):
+        ada.wait(waiting, until=until, timeout=0)
 
 
 def test_all_errors_of_a_spec_come_at_once(ada):
