@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from filter_plugins import control_node, networks
+from filter_plugins import control_node, folders, networks
 
 ROOT = Path(__file__).parents[3]
 FILTERS = control_node.FilterModule().filters()
+FOLDERS = folders.FilterModule().filters()
 NETWORKS = networks.FilterModule().filters()
 settings_errors, catalog_errors = FILTERS["muster_settings_errors"], FILTERS["muster_catalog_errors"]
 _LOAD_ALL = """
@@ -106,3 +107,27 @@ def test_managers_that_no_swarm_can_have_are_an_error(managers, problem):
     (line,) = NETWORKS["muster_manager_errors"](managers, ["node-01", "node-02"], "overlay_network_managers")
     assert line.partition("; ")[0] == f"overlay_network_managers: {problem}"
     assert NETWORKS["muster_manager_errors"](["node-02"], ["node-01", "node-02"], "overlay_network_managers") == []
+
+
+@pytest.mark.parametrize(
+    ("root", "mode", "folder", "problem"),
+    [
+        ("srv/folders", "0755", {"name": "a"}, "folders_root: 'srv/folders' is not an absolute path"),
+        ("", "0755", {"name": "a"}, "folders_root: '' is not an absolute path"),
+        ("/", "0755", {"name": "a"}, "folders_root: '/' is not an absolute path"),
+        ("/srv", "abc", {"name": "a"}, "folders_mode: 'abc' is no mode"),
+        ("/srv", 755, {"name": "a"}, "folders_mode: 755 without quotes is a number, which stands for 0o1363"),
+        ("/srv", "0755", {"name": ""}, "folders_list: '' is not a path below folders_root"),
+        ("/srv", "0755", {"name": "../a"}, "folders_list: '../a' is not a path below folders_root"),
+        ("/srv", "0755", {"name": "/a"}, "folders_list: '/a' is not a path below folders_root"),
+        ("/srv", "0755", {"name": "a", "mode": 750}, "folders_list: mode of a: 750 without quotes is a number, which"),
+    ],
+)
+def test_a_folder_elsewhere_or_of_another_mode_than_is_meant_is_an_error(root, mode, folder, problem):
+    (error,) = FOLDERS["muster_folder_errors"](root, mode, [folder])
+    assert error.startswith(problem)
+
+
+@pytest.mark.parametrize("mode", ["0755", "755", "2770", "u=rwx,g=rx,o=", "g+s", 0o755, 0o700])
+def test_a_mode_may_be_written_in_each_of_ansibles_ways(mode):
+    assert FOLDERS["muster_folder_errors"]("/srv/muster", mode, [{"name": "a/b", "mode": mode}, {"name": "..a"}]) == []
