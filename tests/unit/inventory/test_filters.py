@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from filter_plugins import control_node, folders, networks
+from filter_plugins import certificates, control_node, folders, networks
 
 ROOT = Path(__file__).parents[3]
 FILTERS = control_node.FilterModule().filters()
@@ -131,3 +131,20 @@ def test_a_folder_elsewhere_or_of_another_mode_than_is_meant_is_an_error(root, m
 @pytest.mark.parametrize("mode", ["0755", "755", "2770", "u=rwx,g=rx,o=", "g+s", 0o755, 0o700])
 def test_a_mode_may_be_written_in_each_of_ansibles_ways(mode):
     assert FOLDERS["muster_folder_errors"]("/srv/muster", mode, [{"name": "a/b", "mode": mode}, {"name": "..a"}]) == []
+
+
+def test_what_is_no_certificate_is_an_error(tmp_path):
+    certificate_errors = certificates.FilterModule().filters()["muster_certificate_errors"]
+    good, der = tmp_path / "good.pem", tmp_path / "ca.der"
+    good.write_bytes(b"Proxy\n-----BEGIN CERTIFICATE-----\r\nMII\r\n-----END CERTIFICATE-----\r\n")
+    der.write_bytes(b"\x30\x82\x01")
+    assert certificate_errors([str(good), "somewhere/ca.pem"]) == []
+    assert [
+        error.partition("; ")[0] for error in certificate_errors([str(good), str(der), str(tmp_path / "ca.pem")])
+    ] == [
+        f"site_ca_certificates: {der} holds no certificate in PEM",
+        f"site_ca_certificates: {tmp_path}/ca.pem cannot be read here: No such file or directory",
+    ]
+    assert certificate_errors(str(good)) == [
+        f"site_ca_certificates: {str(good)!r} is not a list; write a list, even of one"
+    ]
