@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from filter_plugins import certificates, control_node, folders, networks
+from filter_plugins import certificates, control_node, folders, images, networks
 
 ROOT = Path(__file__).parents[3]
 FILTERS = control_node.FilterModule().filters()
@@ -148,3 +148,22 @@ def test_what_is_no_certificate_is_an_error(tmp_path):
     assert certificate_errors(str(good)) == [
         f"site_ca_certificates: {str(good)!r} is not a list; write a list, even of one"
     ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"source": {}}, "its source has neither of mmdebstrap and registry"),
+        ({"source": {"mmdebstrap": {}, "registry": "a:1"}}, "its source has both mmdebstrap and registry"),
+        (
+            {"source": {"registry": "a:1"}, "reference": None, "versions": {"1": "a:1"}},
+            "it has a source and no reference",
+        ),
+    ],
+)
+def test_a_source_that_no_image_can_come_from_is_an_error(entry, problem):
+    source_errors = images.FilterModule().filters()["muster_source_errors"]
+    (error,) = source_errors([{"name": "a", "reference": "a:1", **entry}], "100G")
+    assert error.startswith(f"images_catalog: a: {problem}")
+    assert source_errors([{"name": "a", "reference": "a:1", "source": {"mmdebstrap": {}}}, {"name": "b"}], 5) == []
+    assert source_errors([], "lots") == ["images_max_size: 'lots' is not an amount of bytes; write bytes such as 100G"]
