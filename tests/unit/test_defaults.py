@@ -52,7 +52,7 @@ def test_a_control_node_that_ansible_made_has_the_settings_defaults():
 
 def test_hosts_have_things_where_kernels_look_for_them():
     policy, fgpu = LaunchPolicy(), loaded("roles/fgpu/vars/main.yml")
-    assert loaded("roles/session_runtime/defaults/main.yml")["session_runtime_path"] == policy.runtime_path
+    assert loaded("roles/session_runtime/vars/main.yml")["session_runtime_link"] == policy.runtime_path
     assert policy.runtime_path == agent_names.RUNTIME_PATH
     assert loaded("roles/folders/defaults/main.yml")["folders_root"] == policy.folders_root
     assert f"default('{policy.folders_root}')" in (ROOT / "roles/control_node/defaults/main.yml").read_text()

@@ -51,6 +51,12 @@ def test_every_setting_is_on_a_page(key):
     assert mentions, f"write about the setting `{key}`, in backticks, in README.md or docs/*.md"
 
 
+def test_no_page_names_a_setting_that_does_not_exist():
+    named = {name for text in PAGES.values() for name in re.findall(r"the (?:site's|setting) `(\w+)[`:]", text)}
+    assert "master_port" in named
+    assert named <= Settings.model_fields.keys()
+
+
 def test_no_page_shows_a_command_that_does_not_exist():
     shown = {
         (name, match)
