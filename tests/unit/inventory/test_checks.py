@@ -107,3 +107,29 @@ def test_two_control_nodes_of_a_cluster_have_one_database(tmp_path, database, cl
     assert (done.returncode != 0) is is_refused, done.stdout
     assert ("c1 and c2 are control nodes of the cluster muster" in " ".join(done.stdout.split())) is is_refused
     assert "s3cret" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("sources", "variables", "is_refused"),
+    [
+        (["a.yml"], {}, False),
+        (["."], {}, False),
+        (["a.yml", "b.yml"], {}, True),
+        (["a.yml", "b.yml"], {"control_node_inventory": "/etc/muster/inventory"}, False),
+        (["a.yml", "b.yml"], {"control_node_settings": {"inventory": "/etc/muster/inventory"}}, False),
+    ],
+)
+def test_the_daemon_reads_all_inventories_of_the_run_or_none_is_taken(tmp_path, sources, variables, is_refused):
+    """Agents of the second would be provisioned, and never get a session."""
+    preflight = yaml.safe_load((ROOT / "roles/control_node/tasks/preflight.yml").read_text(encoding="utf-8"))
+    checks = [task for task in preflight if task["name"].startswith("Refuse several inventories")]
+    inventories = tmp_path / "inventories"
+    inventories.mkdir()
+    for name in ("a.yml", "b.yml"):
+        (inventories / name).write_text(yaml.safe_dump({"all": {"hosts": {name[0]: LOCAL}}}), encoding="utf-8")
+    play = {"hosts": "all", "gather_facts": False, "tasks": checks, "vars": {"control_node_settings": {}}}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
+    words = [word for source in sources for word in ("-i", inventories / source)]
+    done = ansible("ansible-playbook", *words, "-e", json.dumps(variables), tmp_path / "play.yml")
+    assert (done.returncode != 0) is is_refused, done.stdout
+    assert ("and the daemon would read the first alone" in " ".join(done.stdout.split())) is is_refused
