@@ -133,3 +133,20 @@ def test_the_daemon_reads_all_inventories_of_the_run_or_none_is_taken(tmp_path, 
     done = ansible("ansible-playbook", *words, "-e", json.dumps(variables), tmp_path / "play.yml")
     assert (done.returncode != 0) is is_refused, done.stdout
     assert ("and the daemon would read the first alone" in " ".join(done.stdout.split())) is is_refused
+
+
+def test_a_name_that_is_nearly_one_of_musters_is_refused_before_any_change(tmp_path):
+    wrong = {"overlay_network_encripted": True, "reserve_cpu": 2, "folder_owner": "ada"}
+    hosts = {"one": {**LOCAL, **wrong, "zones": ["a"], "ansible_scp_extra_args": "-O"}}
+    inventory = {"all": {"children": {"agents": {"hosts": hosts}, "control": {"hosts": {"one": None}}}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
+    extra = ("-e", "docker_engine_daemon_option={}", "-e", "site_own_images_catalog=1")
+    done = ansible("ansible-playbook", "--check", "-i", tmp_path / "hosts.yml", *extra, ROOT / "playbooks/site.yml")
+    assert done.returncode != 0
+    (message,) = re.findall(r'"msg": "(\w+: Muster has .*)"', done.stdout)
+    assert message == (
+        "docker_engine_daemon_option: Muster has no such variable; did you mean docker_engine_daemon_options? "
+        "folder_owner: Muster has no such variable; did you mean folders_owner? "
+        "overlay_network_encripted: Muster has no such variable; did you mean overlay_network_encrypted? "
+        "reserve_cpu: Muster has no such variable; did you mean reserved_cpu?"
+    )
