@@ -122,6 +122,12 @@ class Agent:
     gpu_accepted: AcceptedSymptoms = field(default_factory=dict, hash=False)
 
     @property
+    def has_unknown_units(self) -> bool:
+        """Return whether it has GPUs, and the inventory does not say validly into how many units they are cut."""
+        errors = agent_inventory(self.inventory).errors
+        return bool(self.gpus) and any(error.field.partition(".")[0] == "units_per_gpu" for error in errors)
+
+    @property
     def choosable_labels(self) -> Mapping[str, str]:
         """Return the labels by which sessions may choose it: the site's, and its architecture."""
         return {**labels_of(self.report.architecture), **self.labels}

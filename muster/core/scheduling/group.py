@@ -65,7 +65,10 @@ class Group:
         if request not in known:
             empty = self._empty_state
             known[request] = self._never_fits(request) if not empty.fits(request) and empty.excludes(request) else None
-        return known[request]
+        wait = known[request]
+        if wait is not None and any(slots.fgpu for slots in request.slots) and self._has_unknown_units:
+            return None
+        return wait
 
     def could_hold(self, gang: Gang, closed: frozenset[str]) -> bool:
         """Return whether the agents that are not closed to it could hold a gang if they were empty, and all back."""
@@ -87,6 +90,12 @@ class Group:
     @cached_property
     def _sick(self) -> str:
         return sick_gpus(self.agents)
+
+    @cached_property
+    def _has_unknown_units(self) -> bool:
+        """Return whether shares of GPUs are what the group lacks by a mistake in the inventory alone."""
+        agents = self.agents.values()
+        return not any(agent.capacity.fgpu for agent in agents) and any(agent.has_unknown_units for agent in agents)
 
     @cached_property
     def _empty_state(self) -> PlacementState:

@@ -183,3 +183,15 @@ def test_a_group_without_gpus_says_so_in_plain_words(agent, asks, message):
     session = make_session(1, **asks)
     wait = schedule(Snapshot((make_agent(**agent),), (session,), NOW)).waits[session.id]
     assert (wait.code, wait.message) == (WaitCode.NEVER_FITS, message)
+
+
+def test_a_group_whose_units_are_invalid_may_share_gpus_when_they_are_mended():
+    session = make_session(1, fgpu="0.5")
+    large = make_session(2, fgpu="0.5", cpu=500)
+    agent = make_agent(gpus=1, units_per_gpu="x")
+    waits = schedule(Snapshot((agent,), (session, large), NOW)).waits
+    message = "no agent of group default takes sessions now (1 misconfigured)"
+    assert [(waits[one.id].code, waits[one.id].message) for one in (session, large)] == [(WaitCode.BUSY, message)] * 2
+    shares = make_agent("a2", gpus=1, units_per_gpu=2)
+    never = schedule(Snapshot((agent, shares), (large,), NOW)).waits[large.id]
+    assert never.code is WaitCode.NEVER_FITS
