@@ -7,10 +7,15 @@ import click
 from muster.cli.audit import audited
 from muster.cli.context import current_user, json_option
 from muster.cli.output import print_json
+from muster.core.values.errors import PassInProgressError
 
 
 @click.command("pass")
-@click.option("--wait", is_flag=True, help="Where a daemon works the queue, wait until it has gone over all of it.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Where a daemon or another pass works the queue, wait until it has gone over all of it.",
+)
 @click.option(
     "--remove-unknown",
     is_flag=True,
@@ -18,7 +23,10 @@ from muster.cli.output import print_json
 )
 @json_option
 def pass_(wait: bool, remove_unknown: bool, as_json: bool) -> None:
-    """Work the queue once: observe, schedule, launch, record. For cron and playbooks."""
+    """Work the queue once: observe, schedule, launch, record. For cron and playbooks.
+
+    Where a daemon or another pass works it, that is asked to go over all of it.
+    """
     from muster.service.control_node import opened, work_once  # noqa: PLC0415 - Ansible's libraries load slowly
     from muster.settings import load_settings  # noqa: PLC0415
 
@@ -27,7 +35,14 @@ def pass_(wait: bool, remove_unknown: bool, as_json: bool) -> None:
         if remove_unknown:
             with audited(settings, current_user()):
                 shell.store.queue.disown_unknown()
-        work = work_once(settings, shell, wait=wait)
+        try:
+            work = work_once(settings, shell, wait=wait)
+        except PassInProgressError:
+            if as_json:
+                print_json({"requested": True})
+            else:
+                click.echo("requested a pass of what works this queue; with --wait, this ends when that has")
+            return
     if as_json:
         print_json({**asdict(work), "changed": work.changed})
     else:

@@ -118,3 +118,13 @@ def test_the_doctor_tells_a_dead_daemon_from_one_that_hangs_and_from_passes(clus
     assert _worked(settings).ok
     beat(cluster, 1025, Worker.ONCE)
     assert not _worked(settings).ok
+
+
+def test_a_pass_beside_a_worker_is_requested_of_that(cluster):
+    settings = load_settings()
+    with queue_lock(settings.database_url, settings.state_dir, wait=False):
+        before = cluster.queue.requested_pass()
+        answer, as_data = muster("pass"), muster("pass", "--json")
+        assert (answer.code, answer.errors, as_data.code, as_data.json) == (0, [], 0, {"requested": True})
+        assert answer.out == "requested a pass of what works this queue; with --wait, this ends when that has\n"
+        assert cluster.queue.requested_pass() == before + 2
