@@ -100,6 +100,9 @@ def test_the_most_precise_model_says_the_profiles(geometry, fake_driver) -> None
         (["1g.99gb"], "1g.99gb is no profile of it; it offers 7 of 1g.18gb, 3 of 2g.35gb, 2 of 3g.71gb"),
         (["3g.71gb"] * 3, "it cannot hold 3g.71gb, 3g.71gb, 3g.71gb at once"),
         ({"A100": ["1g.5gb"]}, "no GPU is divided, and fgpu_mig_profiles names no profiles for Fake GPU"),
+        ("3g.71gb", "fgpu_mig_profiles: '3g.71gb' is no list of profiles; write one as in"),
+        ({"Fake GPU": "3g.71gb"}, "fgpu_mig_profiles: {'Fake GPU': '3g.71gb'} is no list of profiles; write one as in"),
+        ([1], r"fgpu_mig_profiles: \[1\] is no list of profiles; write one as in"),
     ],
 )
 def test_an_impossible_geometry_leaves_the_gpus_unchanged(geometry, fake_driver, profiles, message: str) -> None:

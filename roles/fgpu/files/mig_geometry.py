@@ -293,10 +293,19 @@ def profiles_for(model: str, given: list[str] | dict[str, list[str]]) -> list[st
     return given.get(max(named, key=len, default="default"), [])
 
 
+def is_list_of_names(given: object) -> bool:
+    return isinstance(given, list) and all(isinstance(name, str) for name in given)
+
+
 def desired_geometries(
     gpus: list[Gpu], given: list[str] | dict[str, list[str]], found: dict[str, list[str] | None]
 ) -> dict[str, list[str] | None]:
     """Return geometries by UUID. A GPU without profiles stays as it is, or gets its original geometry back."""
+    if not all(is_list_of_names(one) for one in (given.values() if isinstance(given, dict) else [given])):
+        raise GeometryError(
+            f"fgpu_mig_profiles: {given!r} is no list of profiles; write one as in [3g.71gb, 2g.35gb], or such a list"
+            " for each model"
+        )
     desired: dict[str, list[str] | None] = {}
     for gpu in gpus:
         profiles = profiles_for(gpu.model, given)
