@@ -3,7 +3,7 @@
 import shutil
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import click
 
 from muster.cli.context import json_option
 from muster.cli.output import age, print_json
-from muster.core.agents.agent import Agent, agent_from_report
+from muster.core.agents.agent import Agent, reported_again
 from muster.core.agents.agent_attributes import FgpuDevices
 from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.agents.remapped_ids import remapped_ids_problem
@@ -161,8 +161,18 @@ def _agents(settings: Settings) -> Iterator[Finding]:
         return
     found = f"{len(answers)} agents in {settings.inventory}"
     yield Finding("inventory", bool(answers), found, "put hosts into its group agents")
+    known = _known_agents(settings)
     for answer in sorted(answers, key=lambda answer: answer.agent_id):
-        yield from _agent(answer, settings, is_alone=len(answers) == 1)
+        yield from _agent(answer, settings, is_alone=len(answers) == 1, before=known.get(answer.agent_id))
+
+
+def _known_agents(settings: Settings) -> Mapping[str, Agent]:
+    """Return the agents as the queue knows them, by id; none if the database is away, of which another check tells."""
+    try:
+        with Service.opened(settings) as service:
+            return {use.agent.id: use.agent for use in service.agents.in_use()}
+    except MusterError:
+        return {}
 
 
 def encryption_finding(agent: Agent) -> Finding:
@@ -216,7 +226,10 @@ def _way_of_gpus(name: str, agent: Agent) -> Finding:
     )
 
 
-def _agent(answer: AgentAnswer, settings: Settings, *, is_alone: bool) -> Iterator[Finding]:
+def _agent(
+    answer: AgentAnswer, settings: Settings, *, is_alone: bool, before: Agent | None = None
+) -> Iterator[Finding]:
+    """Yield what an agent's answer tells, and what it lacks of what it had `before`."""
     name, report = f"agent {answer.agent_id}", answer.report
     if report is None:
         yield Finding(name, ok=False, found=answer.problem, remedy="mend it, then run `muster pass`")
@@ -229,7 +242,7 @@ def _agent(answer: AgentAnswer, settings: Settings, *, is_alone: bool) -> Iterat
         str(runtime or "missing"),
         "run playbooks/site.yml --tags session_runtime",
     )
-    agent = agent_from_report(answer.agent_id, report, answer.inventory, time.time())
+    agent = reported_again(before, answer.agent_id, report, answer.inventory, time.time())
     if problem := toolkit_problem(report):
         found, _, remedy = problem.partition("; ")
         yield Finding(f"{name}: container toolkit", ok=False, found=found, remedy=remedy)

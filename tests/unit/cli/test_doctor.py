@@ -1,8 +1,14 @@
 """What `muster doctor` finds of agents."""
 
+from dataclasses import replace
+
 import pytest
 
-from muster.cli.doctor import encryption_finding, gpu_findings
+from muster.cli.doctor import _agent, _known_agents, encryption_finding, gpu_findings
+from muster.core.agents.agent import reported_again
+from muster.core.lifecycle.answer import AgentAnswer
+from muster.settings import load_settings
+from tests.command_line import write_settings
 from tests.strategies.agents import make_agent, reporting
 
 
@@ -36,6 +42,27 @@ def test_gpus_that_are_sick_or_that_running_containers_can_lose_are_findings():
     assert (links.check, links.ok) == ("agent a1: GPU devices", False)
     assert links.found == "/dev/nvidia0: lost to running containers at a `systemctl daemon-reload`"
     assert (gpu.check, gpu.ok, gpu.found) == ("agent a1: GPU 0", False, "the driver asks for: reset of the GPU")
+
+
+def test_a_gpu_that_is_missing_is_a_finding_and_one_that_was_accepted_is_none(store, tmp_path):
+    write_settings(tmp_path, {})
+    settings = load_settings()
+    before = make_agent("a1", gpus=2, units_per_gpu=2)
+    lost = before.report.model_copy(update={"gpus": before.report.gpus[:1], "gpu_health": before.report.gpu_health[:1]})
+
+    def sick(answer, known):
+        findings = _agent(answer, settings, is_alone=True, before=known)
+        return [(finding.check, finding.ok) for finding in findings if finding.check.startswith("agent a1: GPU ")]
+
+    answer = AgentAnswer("a1", report=lost, inventory=before.inventory)
+    assert sick(answer, _known_agents(settings).get("a1")) == []
+    store.save_agents([before])
+    assert sick(answer, _known_agents(settings).get("a1")) == [("agent a1: GPU 1", False)]
+    missing = reported_again(before, "a1", lost, before.inventory, 1.0)
+    uuid = before.gpus[1].uuid
+    marks = tuple(symptom.mark for symptom in missing.gpu_record.unaccepted(uuid, {}))
+    accepted = replace(missing, gpu_accepted={uuid: marks})
+    assert sick(answer, accepted) == []
 
 
 BY_HOOK = "by the container toolkit's hook"
