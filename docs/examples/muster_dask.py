@@ -15,14 +15,17 @@ image needs Dask of this one's version.
 
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
 from muster.client import Client, Session, SessionState
 
 _SCHEDULER_PORT = 8786
+_GREETING_S = 10
+_PAUSE_S = 0.2
 _COMMAND = f"""
 [ "$BACKENDAI_CLUSTER_HOST" != main1 ] || dask scheduler --port {_SCHEDULER_PORT} --no-dashboard &
 exec dask worker "$(head -n 1 /run/muster/hosts):{_SCHEDULER_PORT}" --nthreads "$OMP_NUM_THREADS" --no-dashboard
@@ -33,7 +36,7 @@ class MusterCluster:
     """A Dask cluster with a worker in each container of a session, which ends with it.
 
     `spec` are fields of a session file, such as `image`, `cpu`, `mem`, `gpu`. Raises SpecError, TimeoutError, and
-    RuntimeError if the session ends before it runs.
+    RuntimeError if the session ends before its scheduler answers.
     """
 
     def __init__(self, muster: Client, workers: int, *, timeout: float | None = None, **spec: Any) -> None:
@@ -43,6 +46,7 @@ class MusterCluster:
             stack.callback(muster.cancel, self.session)
             self.session = _running(muster.wait(self.session, until="running", timeout=timeout))
             port = stack.enter_context(_tunnel(self.session))
+            _wait_for_scheduler(muster, self.session, port)
             self._ending = stack.pop_all()
         self.scheduler_address = f"tcp://127.0.0.1:{port}"
 
@@ -60,9 +64,20 @@ class MusterCluster:
 
 
 def _running(session: Session) -> Session:
+    """Return the session. Raises RuntimeError if it does not run."""
     if session.state is not SessionState.RUNNING:
-        raise RuntimeError(f"session {session.name} did not start: {session.reason}")
+        raise RuntimeError(f"session {session.name} does not run: {session.reason}")
     return session
+
+
+def _wait_for_scheduler(muster: Client, session: Session, port: int) -> None:
+    """Wait until a scheduler greets: the session runs, and its tunnel is there, some seconds before that listens."""
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=_GREETING_S) as scheduler:
+            if scheduler.recv(1):
+                return
+        _running(muster.session(session))
+        time.sleep(_PAUSE_S)
 
 
 @contextmanager

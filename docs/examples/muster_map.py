@@ -76,6 +76,8 @@ class Executor:
         return self._queue(function, list(zip(*arguments, strict=True)))
 
     def _queue(self, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[Job]:
+        if not calls:
+            return []
         spec = {
             "name": getattr(function, "__name__", "call").strip("<>"),
             "command": shlex.join(["python3", "-c", _CALL]),
