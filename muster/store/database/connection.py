@@ -69,15 +69,9 @@ def open_engine(url: str) -> sa.Engine:
 
 def new_engine(url: str) -> sa.Engine:
     """Return an engine that has not connected yet. Raises SettingsError if the URL names no usable database."""
-    examples = "write sqlite:////PATH or postgresql://USER:PASSWORD@HOST/NAME"
-    try:
-        parsed = sa.make_url(url)
-    except (sa.exc.ArgumentError, ValueError) as error:
-        raise SettingsError(f"database: the URL cannot be opened: {error}; {examples}") from None
+    parsed = parsed_url(url)
     if parsed.drivername == "sqlite":
         return sa.create_engine(parsed, json_deserializer=_from_json, json_serializer=_to_json)
-    if parsed.drivername not in {"postgresql", postgresql.DRIVER}:
-        raise SettingsError(f"database: a URL of {parsed.drivername} cannot be opened; {examples}")
     try:
         engine = sa.create_engine(postgresql.with_defaults(parsed), pool_pre_ping=True, json_serializer=_to_json)
     except ImportError as error:
@@ -87,6 +81,18 @@ def new_engine(url: str) -> sa.Engine:
         ) from None
     sa.event.listen(engine, "connect", postgresql.note_history)
     return engine
+
+
+def parsed_url(url: str) -> sa.URL:
+    """Return the parts of a URL. Raises SettingsError if it is none, or no SQLite's or PostgreSQL's."""
+    examples = "write sqlite:////PATH or postgresql://USER:PASSWORD@HOST/NAME"
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError) as error:
+        raise SettingsError(f"database: the URL cannot be opened: {error}; {examples}") from None
+    if parsed.drivername not in {"sqlite", "postgresql", postgresql.DRIVER}:
+        raise SettingsError(f"database: a URL of {parsed.drivername} cannot be opened; {examples}")
+    return parsed
 
 
 class JsonText(str):

@@ -167,3 +167,30 @@ def test_a_source_that_no_image_can_come_from_is_an_error(entry, problem):
     assert error.startswith(f"images_catalog: a: {problem}")
     assert source_errors([{"name": "a", "reference": "a:1", "source": {"mmdebstrap": {}}}, {"name": "b"}], 5) == []
     assert source_errors([], "lots") == ["images_max_size: 'lots' is not an amount of bytes; write bytes such as 100G"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("control_node_scheduler_plugins", "/srv/ours.py", "'/srv/ours.py' is not a list"),
+        ("control_node_web_arguments", "--port 1", "'--port 1' is not a list"),
+        ("control_node_cron_schedule", "often", "'often' is no time of cron"),
+        ("control_node_cron_schedule", "", "'' is no time of cron"),
+        ("control_node_socket", "api.sock", "'api.sock' is not an absolute path"),
+        ("control_node_database", "muster.db", "the URL cannot be opened"),
+        ("control_node_database", "mysql://u:s3cret@db/muster", "a URL of mysql cannot be opened"),
+    ],
+)
+def test_an_argument_of_the_control_node_that_cannot_be_is_an_error(name, value, problem):
+    right = {
+        "control_node_scheduler_plugins": ["/srv/ours.py"],
+        "control_node_web_arguments": [],
+        "control_node_cron_schedule": "*/5 8-18 * * mon-fri",
+        "control_node_socket": "",
+        "control_node_database": "postgresql://muster@/muster?host=db1:5432&host=db2:5432",
+    }
+    argument_errors = FILTERS["muster_control_node_errors"]
+    assert argument_errors(right) == argument_errors({**right, "control_node_cron_schedule": "@hourly"}) == []
+    (error,) = argument_errors({**right, name: value})
+    assert error.startswith(f"{name}: {problem}")
+    assert "s3cret" not in error

@@ -153,3 +153,24 @@ def test_who_became_root_without_logging_in_has_all_programs(tmp_path, monkeypat
     (tmp_path / "play.yml").write_text(yaml.safe_dump(changing), encoding="utf-8")
     done = ansible("ansible-playbook", "-i", "host,", "-e", json.dumps(LOCAL), tmp_path / "play.yml")
     assert (done.returncode, len(changing)) == (0, changes), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--port", "8443", "--socket", "/run/muster-api.sock"], ""),
+        (["--prt", "8443"], "No such option '--prt'."),
+        (["--host"], "Option '--host' requires an argument."),
+    ],
+)
+def test_arguments_that_the_server_does_not_know_are_refused_before_its_unit_is_written(tmp_path, arguments, problem):
+    """Otherwise systemd starts it every few seconds, and the run reports success."""
+    words = ("Try the server's arguments", "Refuse arguments that the server does not know")
+    chosen = tasks("control_node/tasks/preflight", *words)
+    chosen[1]["ignore_errors"] = True
+    muster = Path(sys.executable).with_name("muster")
+    given = {"control_node_muster_executable": str(muster), "control_node_server_arguments": arguments}
+    said = run(tmp_path, chosen, control_node_serves=True, **given)
+    assert ("ignored=1" in said) is bool(problem)
+    if problem:
+        assert f"control_node_web_arguments: {problem}" in said
