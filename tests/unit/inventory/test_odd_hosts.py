@@ -174,3 +174,23 @@ def test_arguments_that_the_server_does_not_know_are_refused_before_its_unit_is_
     assert ("ignored=1" in said) is bool(problem)
     if problem:
         assert f"control_node_web_arguments: {problem}" in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({}, ""),
+        ({"docker_engine_minimum_version": "new"}, "docker_engine_minimum_version: 'new' is no version"),
+        (
+            {"docker_engine_storage_drivers": "overlay2"},
+            "docker_engine_storage_drivers: 'overlay2' is no list of drivers",
+        ),
+        ({"docker_engine_storage_drivers": []}, "docker_engine_storage_drivers: '[]' is no list of drivers"),
+    ],
+)
+def test_what_no_engine_could_meet_is_refused_before_one_is_installed(tmp_path, wrong, problem):
+    first, *_ = yaml.safe_load((ROOT / "roles/docker_engine/tasks/preflight.yml").read_text(encoding="utf-8"))
+    right = {"docker_engine_minimum_version": 20.10, "docker_engine_storage_drivers": ["overlay2"]}
+    said = run(tmp_path, [{**first, "ignore_errors": True}], **{**right, **wrong})
+    assert ("ignored=1" in said) is bool(problem)
+    assert problem in said
