@@ -30,7 +30,7 @@ def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
     not run.
     """
     directory = settings.state_dir / "ssh" / session.id
-    known_hosts = directory / "known_hosts"
+    config, known_hosts = directory / "config", directory / "known_hosts"
     main, *others = session.kernels
     way = _way_to_main(settings, session, agent)
     lines = [
@@ -45,7 +45,7 @@ def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
             f"Host {kernel.name} {ssh_host_alias(session, kernel)}",
             f"  HostName {kernel.name}",
             f"  Port {settings.launch_policy().sshd_port}",
-            f"  ProxyJump {main.name}",
+            f"  ProxyCommand {_through_main(config, main)}",
         ]
     lines += [
         "Host *",
@@ -58,7 +58,6 @@ def ssh_config(settings: Settings, session: Session, agent: Agent) -> Path:
         "  LogLevel ERROR",
     ]
     write_whole(known_hosts, f"{session.network} {session.public_key}\n".encode())
-    config = directory / "config"
     write_whole(config, ("\n".join(lines) + "\n").encode())
     return config
 
@@ -152,6 +151,11 @@ def _proxy_command(agent: Agent) -> str:
     program, *rest = ssh_command(agent)
     # A percent sign belongs to the inventory's options; ssh would take it for one of this line.
     return f"{program} -W '[%h]:%p' {shlex.join(rest).replace('%', '%%')}"
+
+
+def _through_main(config: Path, main: Kernel) -> str:
+    """Return what ProxyJump would run, but that ssh gives a shell the path of the configuration without quotes."""
+    return f"ssh -F {shlex.quote(str(config)).replace('%', '%%')} -W %h:%p {main.name}"
 
 
 def _jump(agent: Agent) -> str:

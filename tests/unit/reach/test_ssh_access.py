@@ -127,7 +127,10 @@ def test_a_kernel_that_was_cut_off_is_reached_no_way(settings, session):
 def test_the_other_kernels_are_reached_through_main1(settings, session):
     config = ssh_config(settings, session, make_agent(**REMOTE))
     sub = as_ssh_reads_it(config, "sub1")
-    assert (sub["hostname"], sub["port"], sub["proxyjump"]) == ("sub1", "2200", "main1")
+    assert (sub["hostname"], sub["port"], sub["user"]) == ("sub1", "2200", "work")
+    # The state directory's name has blanks and a percent sign, which a ProxyJump would give a shell as they are.
+    assert "proxyjump" not in sub
+    assert shlex.split(sub["proxycommand"].replace("%%", "%")) == ["ssh", "-F", str(config), "-W", "%h:%p", "main1"]
 
 
 def test_each_kernel_has_a_name_that_no_other_session_has(settings, session):
