@@ -124,8 +124,9 @@ class Agent:
     @property
     def has_unknown_units(self) -> bool:
         """Return whether it has GPUs, and the inventory does not say validly into how many units they are cut."""
-        errors = agent_inventory(self.inventory).errors
-        return bool(self.gpus) and any(error.field.partition(".")[0] == "units_per_gpu" for error in errors)
+        # What is wrong in the inventory is a problem: of thousands of agents, the few that have one are read again.
+        errors = agent_inventory(self.inventory).errors if self.problem and self.gpus else ()
+        return any(error.field.partition(".")[0] == "units_per_gpu" for error in errors)
 
     @property
     def choosable_labels(self) -> Mapping[str, str]:
