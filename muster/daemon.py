@@ -93,10 +93,12 @@ class _Stop:
         self.loop: QueueLoop | None = None
 
     def __call__(self) -> None:
-        self.is_requested = True
-        if self.loop is None:
+        is_first, self.is_requested = not self.is_requested, True
+        if self.loop is not None:
+            self.loop.send(Nudge.STOP)
+        elif is_first:
+            # A later one would break off what is being closed.
             raise _StoppedError
-        self.loop.send(Nudge.STOP)
 
     def check(self) -> None:
         """Raises _StoppedError if a signal came. Python drops what a handler raises within some callbacks."""
