@@ -11,7 +11,12 @@ from muster.store.store import Store
 def warnings_about(store: Store, settings: Settings, new: Sequence[Session]) -> list[str]:
     """Return a line for each warning about sessions of one spec."""
     images = {kernel.image for session in new[:1] for kernel in session.kernels}
+    excluded = {name for session in new[:1] for name in session.spec.exclude_agents}
+    known = {agent.id for agent in store.agents()} if excluded else set()
     return [
-        f"image {image}: neither the catalog nor an agent has it; it is pulled from its registry, if that has it"
-        for image in unknown_images(settings, store, sorted(images))
+        *(
+            f"image {image}: neither the catalog nor an agent has it; it is pulled from its registry, if that has it"
+            for image in unknown_images(settings, store, sorted(images))
+        ),
+        *(f"there is no agent {name!r}, which is to be excluded; is it misspelt?" for name in sorted(excluded - known)),
     ]

@@ -315,6 +315,16 @@ def test_a_directory_that_was_made_just_now_is_found_by_asking_the_agents_again(
             daemon.join()
 
 
+def test_an_agent_that_is_excluded_and_is_not_there_is_a_warning(store):
+    """The session would run on the one that was meant."""
+    store.save_agents([make_agent("gpu-01"), make_agent("gpu-02")])
+    line = "muster: warning: there is no agent 'gpu-1', which is to be excluded; is it misspelt?"
+    names = ("--image", "muster/default:latest", "--exclude-agent", "gpu-1", "--exclude-agent", "gpu-02")
+    assert muster("submit", *names, "--dry-run").errors == [line]
+    done = muster("submit", *names)
+    assert (done.code, done.errors) == (0, [line])
+
+
 def test_an_image_that_nobody_knows_is_a_warning(store):
     store.save_agents([make_agent("a1")])
     line = (
