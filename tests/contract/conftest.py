@@ -40,6 +40,14 @@ def postgresql_url(server: PostgresqlServer, migrated_database: str) -> str:
     return emptied(server, migrated_database)
 
 
+@pytest.fixture
+def own_database(server: PostgresqlServer, migrated_database: str) -> str:
+    """Return the name of an empty PostgreSQL database with all tables, which no other test has."""
+    # Whoever had the common one before may have left rows there.
+    emptied(server, migrated_database)
+    return server.new_database(migrated_database)
+
+
 @pytest.fixture(params=KINDS)
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the url of a database without tables."""

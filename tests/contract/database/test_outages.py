@@ -99,15 +99,14 @@ def test_options_of_the_url_come_behind_those_by_which_a_lost_connection_is_noti
     assert values == ["public", "7s", "10", "1min"]
 
 
-def test_tables_of_another_role_are_named_with_the_remedy(server, migrated_database):
+def test_tables_of_another_role_are_named_with_the_remedy(server, own_database):
     """As after a dump that the server's administrator has loaded."""
-    name = server.new_database(migrated_database)
     server.run("CREATE ROLE other LOGIN")
-    server.run_in(name, "GRANT ALL ON SCHEMA public TO other")
+    server.run_in(own_database, "GRANT ALL ON SCHEMA public TO other")
     remedy = "permission denied for table alembic_version; make the user owner of the tables as well: ALTER TABLE"
-    assert remedy in refusal(server.url(name, "other"))
-    server.run_in(name, "GRANT SELECT ON alembic_version TO other")
-    store = Store(server.url(name, "other"))
+    assert remedy in refusal(server.url(own_database, "other"))
+    server.run_in(own_database, "GRANT SELECT ON alembic_version TO other")
+    store = Store(server.url(own_database, "other"))
     with pytest.raises(StoreUnavailableError, match="permission denied for table sessions; make the user owner"):
         store.search()
     store.close()
@@ -120,16 +119,15 @@ def test_tables_of_another_role_are_named_with_the_remedy(server, migrated_datab
         ("25006", "it is a standby"),
     ],
 )
-def test_what_a_server_says_in_another_language_has_its_remedy(server, migrated_database, open_store, code, remedy):
-    name = server.new_database(migrated_database)
+def test_what_a_server_says_in_another_language_has_its_remedy(server, own_database, open_store, code, remedy):
     server.run_in(
-        name,
+        own_database,
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
         f" $$ BEGIN RAISE EXCEPTION 'keine Berechtigung' USING ERRCODE = '{code}'; END $$",
         "CREATE TRIGGER refuse BEFORE INSERT ON sessions EXECUTE FUNCTION refuse()",
     )
     with pytest.raises(StoreUnavailableError, match=f"keine Berechtigung .*; {remedy}"):
-        open_store(server.url(name)).add([make_session()])
+        open_store(server.url(own_database)).add([make_session()])
 
 
 def test_a_full_disk_fails_in_one_line_that_says_where_and_leaves_what_was_there(empty_database, tmp_path):
