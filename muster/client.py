@@ -154,7 +154,7 @@ class Client:
         changed: Callable[[list[Session]], None] | None = None,
     ) -> list[Session]:
         """Wait as `wait` until it is so for each of the sessions, and return them in their order. Raises as `wait`."""
-        # Whoever does not check types would wait for the end.
+        # Programs that do not check types would wait for the end.
         if until not in ("ended", "running"):
             raise BadInputError(f"until: {until!r} is not known; write ended or running")
         last: list[Session] = [self.session(reference) for reference in references]

@@ -234,7 +234,7 @@ def _check_encoding(arguments: Sequence[str]) -> None:
 def _not_written(error: OSError) -> str:
     """Return what could not be written, for want of room, and what to do."""
     if error.filename is None and _is_output_full():
-        # Whoever repeats a submit would have its sessions twice.
+        # A submit that is repeated queues its sessions twice.
         return (
             f"standard output cannot be written: {error.strerror}; free space where it goes, and see `muster ls`"
             " before you repeat a command: it may have done what it does"

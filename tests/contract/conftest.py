@@ -43,7 +43,7 @@ def postgresql_url(server: PostgresqlServer, migrated_database: str) -> str:
 @pytest.fixture
 def own_database(server: PostgresqlServer, migrated_database: str) -> str:
     """Return the name of an empty PostgreSQL database with all tables, which no other test has."""
-    # Whoever had the common one before may have left rows there.
+    # The test before may have left rows in the common one.
     emptied(server, migrated_database)
     return server.new_database(migrated_database)
 
