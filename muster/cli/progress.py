@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
+from typing import TypeVar
 
 import click
 
@@ -13,13 +14,21 @@ from muster.core.values.units import parse_duration
 from muster.service.backend import Backend
 from muster.service.sessions.views import SessionView, why_text
 
+Command = TypeVar("Command", bound=Callable[..., object])
+
 
 class WaitedTooLongError(MusterError):
     """The time to wait is over; the sessions go on."""
 
 
-def wait_time(text: str) -> float:
-    """Return an option's time to wait in seconds: a number of them, or a span such as 30m. Raises BadParameter."""
+def wait_timeout_option(name: str, after: str) -> Callable[[Command], Command]:
+    """Return an option of this name for the time after which a command stops waiting; `after` says what is so then."""
+    text = f"Stop waiting after this time, such as 30m, or seconds; {after}."
+    return click.option(name, type=_wait_time, metavar="TIME", help=text)
+
+
+def _wait_time(text: str) -> float:
+    """Return a time to wait in seconds: a number of them, or a span such as 30m. Raises BadParameter."""
     try:
         seconds = float(text)
     except ValueError:

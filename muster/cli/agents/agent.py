@@ -9,7 +9,7 @@ from muster.cli.agents.resources import agent_state
 from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import current_user, json_option, opened_service, warn_if_unworked
 from muster.cli.output import age, or_dash, print_json, print_table
-from muster.cli.progress import WaitedTooLongError, wait_time
+from muster.cli.progress import WaitedTooLongError, wait_timeout_option
 from muster.core.agents.agent import Agent, Gpu, leftovers_line
 from muster.core.values.errors import BadInputError
 from muster.core.values.slots import SLOT_NAMES, format_slot, format_slots
@@ -151,12 +151,7 @@ def _images(agent: Agent) -> list[dict[str, object]]:
     "--reason", metavar="TEXT", help="Shown with the agent, and by `muster why` of sessions that wait for it."
 )
 @click.option("--wait", is_flag=True, help="Return when no session is left on them.")
-@click.option(
-    "--timeout",
-    type=wait_time,
-    metavar="TIME",
-    help="Stop waiting after this time, such as 30m, or seconds; they stay drained.",
-)
+@wait_timeout_option("--timeout", "they stay drained")
 @click.option(
     "--end-sessions", is_flag=True, help="End the sessions on them, instead of letting them run to their end."
 )

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from muster.cli.audit import note_no_change, note_sessions
 from muster.cli.context import json_option, opened_backend
 from muster.cli.output import print_json
-from muster.cli.progress import exit_code_of, follow, has_ended, runs, wait_time
+from muster.cli.progress import exit_code_of, follow, has_ended, runs, wait_timeout_option
 from muster.cli.sessions.dry_run import print_dry_run, print_warnings
 from muster.cli.sessions.rows import name_of
 from muster.cli.sessions.slurm_scripts import drop_lost_logs, from_sbatch_lines, refuse_wrong_lines
@@ -108,12 +108,7 @@ class _SubmitCommand(click.Command):
     is_flag=True,
     help="Show progress until it runs; for a batch session until it ends, whose exit code is then ours.",
 )
-@click.option(
-    "--wait-timeout",
-    type=wait_time,
-    metavar="TIME",
-    help="Stop waiting after this time, such as 30m, or seconds; the session goes on.",
-)
+@wait_timeout_option("--wait-timeout", "the session goes on")
 @click.option("--quiet", "-q", is_flag=True, help="Print the session's id only.")
 @click.option(
     "--dry-run",

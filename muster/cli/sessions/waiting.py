@@ -4,7 +4,7 @@ import click
 
 from muster.cli.context import complete_session, json_option, opened_backend
 from muster.cli.output import print_json
-from muster.cli.progress import exit_code_of, follow, has_ended, runs, wait_time
+from muster.cli.progress import exit_code_of, follow, has_ended, runs, wait_timeout_option
 
 
 @click.command()
@@ -17,12 +17,7 @@ from muster.cli.progress import exit_code_of, follow, has_ended, runs, wait_time
     show_default=True,
     help="What to wait for; what has ended will not run any more, and is not waited for.",
 )
-@click.option(
-    "--timeout",
-    type=wait_time,
-    metavar="TIME",
-    help="Stop waiting after this time, such as 30m, or seconds; the sessions go on.",
-)
+@wait_timeout_option("--timeout", "the sessions go on")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 @json_option
 @click.pass_context
