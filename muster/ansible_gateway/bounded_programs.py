@@ -5,15 +5,19 @@ a play has a thread for each host: `worker_threads.py`.
 """
 
 import os
+import select
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import IO, Any
 
 _CHUNK = 1 << 16
+# A relay that needs longer waits for the reader, who comes to it first.
+_MOST_S_TO_PASS_ON = 0.05
 
 
 class Allowance:
@@ -101,6 +105,63 @@ def bounded_time(seconds: float, say_passed: Callable[[], None]) -> Iterator[Non
         timer.cancel()
 
 
+class _Relay:
+    """A thread's work: pass on what a program prints, from its pipe into a socket, until the pipe's end or the limit.
+
+    Unlike a pipe, a socket can be ended by another thread than that which waits for it.
+    """
+
+    def __init__(self, source: IO[bytes], sink: socket.socket, allowance: Allowance | None) -> None:
+        self._source = source
+        self._sink = sink
+        self._allowance = allowance
+        # Held from before a piece is read until it is passed on.
+        self._passing = threading.Lock()
+        self._is_over = False
+
+    def run(self, kill: Callable[[], None]) -> None:
+        """Pass on everything, and `kill` the program that prints too much."""
+        with self._source, self._sink:
+            with suppress(OSError):
+                while self._passes_on_a_piece(kill):
+                    pass
+            # Also where nobody reads any more; before the pipe is closed, which others look at.
+            with self._passing:
+                self._is_over = True
+
+    def has_passed_on(self) -> bool:
+        """Return whether all is passed on that was printed; wait for a moment until it is."""
+        give_up_at = time.monotonic() + _MOST_S_TO_PASS_ON
+        while True:
+            # Its holder may wait for our caller to read.
+            if self._passing.acquire(timeout=_MOST_S_TO_PASS_ON):
+                try:
+                    if self._is_over or not self._has_more():
+                        return True
+                finally:
+                    self._passing.release()
+            if time.monotonic() > give_up_at:
+                return False
+            time.sleep(0.001)
+
+    def _passes_on_a_piece(self, kill: Callable[[], None]) -> bool:
+        self._has_more(wait=True)
+        with self._passing:
+            chunk = os.read(self._source.fileno(), _CHUNK)
+            if chunk and self._allowance and not self._allowance.grants(len(chunk)):
+                self._allowance.say_exceeded()
+                kill()
+                chunk = b""
+            self._sink.sendall(chunk)
+        return bool(chunk)
+
+    def _has_more(self, *, wait: bool = False) -> bool:
+        """Return whether there is something to read, or the pipe has ended."""
+        waiting = select.poll()
+        waiting.register(self._source, select.POLLIN)
+        return bool(waiting.poll(None if wait else 0))
+
+
 class _BoundedPopen(subprocess.Popen):  # type: ignore[type-arg]
     """A program that ends by the limits of the thread that starts it, if there are any."""
 
@@ -110,6 +171,7 @@ class _BoundedPopen(subprocess.Popen):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as in subprocess
         super().__init__(*args, **options)
         self._sinks: list[socket.socket] = []
+        self._relays: list[_Relay] = []
         allowance, deadline = _ALLOWANCE.get(), _DEADLINE.get()
         if (allowance or deadline) and not self.text_mode:  # type: ignore[attr-defined]
             self.stdout = self._bounded(self.stdout, allowance)
@@ -124,21 +186,20 @@ class _BoundedPopen(subprocess.Popen):  # type: ignore[type-arg]
             with suppress(OSError):
                 sink.shutdown(socket.SHUT_RDWR)
 
+    def poll(self) -> int | None:
+        """Return the exit code once all that the program has printed can be read, as of a plain pipe; None before.
+
+        Ansible reads what is there when a program has ended, and nothing that comes a moment later.
+        """
+        code = super().poll()
+        return code if code is None or all(relay.has_passed_on() for relay in self._relays) else None
+
     def _bounded(self, source: IO[bytes] | None, allowance: Allowance | None) -> IO[bytes] | None:
         if source is None:
             return None
-        # Unlike a pipe, a socket can be ended by another thread than that which waits for it.
         reading, sink = socket.socketpair()
         self._sinks.append(sink)
+        self._relays.append(relay := _Relay(source, sink, allowance))
         # A connection that stays in the background may keep its end open for longer than the task lasts.
-        threading.Thread(target=self._relay, args=(source, sink, allowance), daemon=True).start()
+        threading.Thread(target=relay.run, args=(self.kill,), daemon=True).start()
         return os.fdopen(reading.detach(), "rb")
-
-    def _relay(self, source: IO[bytes], sink: socket.socket, allowance: Allowance | None) -> None:
-        with source, sink, suppress(OSError):
-            while chunk := os.read(source.fileno(), _CHUNK):
-                if allowance and not allowance.grants(len(chunk)):
-                    allowance.say_exceeded()
-                    self.kill()
-                    return
-                sink.sendall(chunk)
