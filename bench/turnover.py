@@ -5,7 +5,7 @@
 Run as root on a machine that `playbooks/site.yml` has provisioned. In each round the ways take turns:
 
 - `docker`: seconds for all jobs of `true` by `docker run --rm`, `--at-a-time` of them in parallel, with the options of
-  Muster's kernels;
+  Muster's kernels, the cores included: the engine starts a container within its limit;
 - `network`: the same on a network that somebody made, as all of Muster's are: none of its containers reaches another.
   The engine gives such containers its resolver, which costs it a process and eleven calls of iptables for each;
 - `muster`: the same jobs as sessions of one kernel, from the first PENDING to the last TERMINATED;
@@ -49,10 +49,11 @@ def machine_cpu_s() -> float:
     return (user + nice + system + irq + softirq) / _TICKS
 
 
-def by_docker(jobs: int, at_a_time: int, network: str) -> float:
+def by_docker(jobs: int, at_a_time: int, network: str, millicores: int) -> float:
     given = (
         *("--init", "--user", "1000:1000", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
-        *("--cpus", "0.2", "--memory", MEM, "--memory-swap", MEM, "--pids-limit", "4096", "--shm-size", "16m"),
+        *("--cpus", f"{millicores / 1000}", "--memory", MEM, "--memory-swap", MEM),
+        *("--pids-limit", "4096", "--shm-size", "16m"),
     )
     command = ["docker", "run", "--rm", "--network", network, *given, IMAGE, "true"]
     began = time.monotonic()
@@ -61,15 +62,15 @@ def by_docker(jobs: int, at_a_time: int, network: str) -> float:
     return time.monotonic() - began
 
 
-def cpu_for(node: ControlNode, sessions: int) -> str:
-    """Return the cores for a session so that just `sessions` of them fit on the agent."""
+def millicores_for(node: ControlNode, sessions: int) -> int:
+    """Return the thousandths of a core for a session so that just `sessions` of them fit on the agent."""
     (agent,) = node.run("agents", "--json").json()
-    return f"{agent['capacity']['cpu'] // sessions}m"
+    return int(agent["capacity"]["cpu"]) // sessions
 
 
-def by_muster(node: ControlNode, jobs: int, at_a_time: int) -> float:
+def by_muster(node: ControlNode, jobs: int, millicores: int) -> float:
     name = f"turnover-{secrets.token_hex(3)}"
-    request = ("--cpu", cpu_for(node, at_a_time), "--mem", MEM, "--shm", "16M", "--count", str(jobs))
+    request = ("--cpu", f"{millicores}m", "--mem", MEM, "--shm", "16M", "--count", str(jobs))
     node.run("submit", "--name", name, *request, "-c", "true", "--wait", timeout=900)
     stories = [node.show(f"{name}-{number}")["story"] for number in range(1, jobs + 1)]
     moments = [(line["to"], datetime.fromisoformat(line["at"])) for story in stories for line in story]
@@ -79,7 +80,7 @@ def by_muster(node: ControlNode, jobs: int, at_a_time: int) -> float:
 
 def freed_slot(node: ControlNode) -> float:
     name = f"slot-{secrets.token_hex(3)}"
-    request = ("--cpu", cpu_for(node, RUNNING_SLOTS), "--mem", MEM, "--shm", "16M")
+    request = ("--cpu", f"{millicores_for(node, RUNNING_SLOTS)}m", "--mem", MEM, "--shm", "16M")
     node.run("submit", "--name", name, *request, "--count", str(RUNNING_SLOTS + WAITING), "-c", "sleep infinity")
     try:
         runs = wait_for_running(node, RUNNING_SLOTS)
@@ -111,12 +112,13 @@ def measure(runs: int, jobs: int, at_a_time: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as directory:
         node = ControlNode(Path(directory) / "node", f"bench-{secrets.token_hex(4)}", {"observe_interval_s": 60})
         node.start_daemon()
+        millicores = millicores_for(node, at_a_time)
         apart = {"com.docker.network.bridge.enable_icc": "false"}
         network = docker.from_env().networks.create(f"bench-{secrets.token_hex(4)}", driver="bridge", options=apart)
         ways: dict[str, Callable[[], float]] = {
-            "docker": lambda: by_docker(jobs, at_a_time, "bridge"),
-            "network": lambda: by_docker(jobs, at_a_time, network.name),
-            "muster": lambda: by_muster(node, jobs, at_a_time),
+            "docker": lambda: by_docker(jobs, at_a_time, "bridge", millicores),
+            "network": lambda: by_docker(jobs, at_a_time, str(network.name), millicores),
+            "muster": lambda: by_muster(node, jobs, millicores),
             "freed slot": lambda: freed_slot(node),
         }
         samples: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
