@@ -22,6 +22,8 @@ from muster.core.values.errors import (
     StoreUnavailableError,
 )
 from muster.store.agent_samples import AgentSamples
+from muster.store.agents.known import AGENT_COUNTERS, FORGOTTEN, REVISION, KnownAgents, drained_agents
+from muster.store.agents.left import keep_what_was_said, say_it_again
 from muster.store.database.connection import open_engine, reading, shown, upsert, writing
 from muster.store.database.counters import (
     increment_counter,
@@ -38,8 +40,6 @@ from muster.store.folders import Folders, check_mountable
 from muster.store.heartbeats import Heartbeats
 from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
-from muster.store.known_agents import AGENT_COUNTERS, FORGOTTEN, REVISION, KnownAgents, drained_agents
-from muster.store.left_agents import keep_what_was_said, say_it_again
 from muster.store.overrides import OverrideRows
 from muster.store.owner_uids import OwnerUids
 from muster.store.presets import PresetRows

@@ -16,10 +16,10 @@ from muster.core.model.plan import Placement, Plan, Waits
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import Allocation, GpuShare, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.store.agents.known import REVISION
 from muster.store.database.connection import writing
 from muster.store.database.counters import increment_counter
 from muster.store.database.tables import agents
-from muster.store.known_agents import REVISION
 from muster.store.store import Store
 from tests.contract.forked import Forked
 from tests.contract.reading import only

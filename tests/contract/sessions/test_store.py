@@ -15,10 +15,10 @@ from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, PullProgress, SessionState
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
+from muster.store.agents.known import REVISION
 from muster.store.database.connection import writing
 from muster.store.database.counters import increment_counter
 from muster.store.database.tables import sessions
-from muster.store.known_agents import REVISION
 from muster.store.rows import session_row
 from muster.store.sessions.known import SESSION_REVISION
 from muster.store.sessions.list_pages import ListPageRequest, SessionFilter
