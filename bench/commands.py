@@ -122,7 +122,7 @@ def without_server(environment: Mapping[str, str]) -> dict[str, str]:
 def fill(store: Store, waiting: int, agents: int) -> None:
     now = time.time()
     names = [f"agent-{number:03}" for number in range(agents)]
-    store.save_agents([replace(make_agent(name, cpus=8), observed_at=now) for name in names])
+    store.agents.save([replace(make_agent(name, cpus=8), observed_at=now) for name in names])
     made = [_waiting(number, now) for number in range(waiting)]
     # They leave one CPU of eight, and waiting sessions request two.
     running = [placed_on(_waiting(waiting + number, now, cpu=7.0), name) for number, name in enumerate(names)]

@@ -80,7 +80,7 @@ class Bench:
             ),
             self.inbox.put,
         )
-        self.store.save_agents([make_agent(name) for name in self.names])
+        self.store.agents.save([make_agent(name) for name in self.names])
         self._sessions = 0
 
     def end_a_session_on(self, names: list[str]) -> None:

@@ -103,7 +103,7 @@ class Daemon:
         log = (self._directory / "daemon.log").open("ab")
         serving = [sys.executable, "-m", "bench.rest", "--serve", str(self._directory / "muster.yml")]
         self._process = subprocess.Popen(serving, stdout=log, stderr=log, env=self._groups.environment)
-        self.wait_for(lambda: sum(agent.observed_at > began for agent in self.store.agents()) == len(self.names))
+        self.wait_for(lambda: sum(agent.observed_at > began for agent in self.store.agents.all()) == len(self.names))
         self.wait_for(lambda: self._groups.on_agents >= len(self.names))
 
     def observe_each(self, interval_s: float) -> None:
@@ -130,8 +130,8 @@ class Daemon:
     def fill(self, waiting: int) -> None:
         """Let one session run, and others wait for its place."""
         for name in self.names[1:]:
-            self.store.drain_agent(name, "bench")
-        (open_one,) = (agent for agent in self.store.agents() if agent.id == self.names[0])
+            self.store.agents.drain(name, "bench")
+        (open_one,) = (agent for agent in self.store.agents.all() if agent.id == self.names[0])
         cpu = open_one.capacity.cpu / 1000
         now = time.time()
         for start in range(0, waiting + 1, _AT_ONCE):

@@ -85,7 +85,7 @@ def worker_of(waiting: int, agents: int, database: str | None) -> Iterator[tuple
 def filled(store: Store, waiting: int, agents: int, now: float) -> list[Session]:
     """Fill a store with agents that are full, and return the sessions that wait: of seven shapes and twenty users."""
     names = [f"agent-{number:05}" for number in range(agents)]
-    store.save_agents([replace(make_agent(name, cpus=8), observed_at=now) for name in names])
+    store.agents.save([replace(make_agent(name, cpus=8), observed_at=now) for name in names])
     queue = [_session(number, now) for number in range(waiting)]
     # They leave one CPU of eight, and those that wait request two.
     running = [placed_on(_session(waiting + number, now, cpu=7.0), name) for number, name in enumerate(names)]

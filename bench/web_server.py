@@ -90,7 +90,7 @@ def fill(store: Store, count: int, ended: int) -> None:
     made = list(many_sessions(count, ended))
     for start in range(0, len(made), 1000):
         store.add(made[start : start + 1000])
-    store.save_agents([make_agent(f"agent-{number}", cpus=64) for number in (1, 2, 3)])
+    store.agents.save([make_agent(f"agent-{number}", cpus=64) for number in (1, 2, 3)])
     waits = [Wait(WaitCode.BUSY, f"no room: {number} of 64 CPUs are free") for number in range(50)]
     pending = [session for session in made if session.state is SessionState.PENDING]
     store.save_waits({session.id: waits[number % len(waits)] for number, session in enumerate(pending)})

@@ -103,7 +103,7 @@ def live_through(directory: Path) -> None:
                 ends[session_id] = node.now + chance.expovariate(1 / (_hours(session.name) * 3600))
             if state is SessionState.RUNNING or state in FINAL:
                 del running[session_id]
-    node.store.drain_agent("cpu-2", "new disks on Thursday")
+    node.store.agents.drain("cpu-2", "new disks on Thursday")
     node.store.close()
 
 

@@ -229,7 +229,7 @@ class LocalBackend:
 
     def session_with_shares(self, session: Session) -> SessionView:
         """Return the view of a session that the user may see, with what its agents say of its GPU shares."""
-        return session_with_shares(session, self._store.agents())
+        return session_with_shares(session, self._store.agents.all())
 
     def details(self, reference: str) -> DetailsView:
         """Raises as `session`."""

@@ -54,13 +54,13 @@ class OwnedReach:
         Raises ScopeError, and as `find` and `opened_programs`.
         """
         check_may_change(self._token)
-        with opened_programs(self._store.agents(), self.find(reference), kernel) as programs:
+        with opened_programs(self._store.agents.all(), self.find(reference), kernel) as programs:
             yield programs
 
     def open_program(self, reference: str, kernel: str | None, command: list[str], *, terminal: bool) -> Program:
         """Start one program in a kernel. Raises as `programs`."""
         check_may_change(self._token)
-        return open_program(self._store.agents(), self.find(reference), kernel, command, terminal=terminal)
+        return open_program(self._store.agents.all(), self.find(reference), kernel, command, terminal=terminal)
 
     def app_access(self, reference: str, name: str | None) -> AppAccessView:
         """Return what a tunnel to an app needs; the session's only one for None.
@@ -76,20 +76,20 @@ class OwnedReach:
         """Raises ScopeError, as `find`, and NotPossibleInStateError where the session does not run."""
         check_may_change(self._token)
         session = self.find(reference)
-        agent = agent_of(self._store.agents(), session, session.main)
+        agent = agent_of(self._store.agents.all(), session, session.main)
         return SshAccessView.of(ssh_access(self._settings, session, agent))
 
     def open_terminal(self, reference: str, kernel: str | None) -> Terminal:
         """Raises ScopeError, and as `find` and `terminal.open_terminal`."""
         check_may_change(self._token)
-        return open_terminal(self._settings, self._store.agents(), self.find(reference), kernel)
+        return open_terminal(self._settings, self._store.agents.all(), self.find(reference), kernel)
 
     def openable_app(self, reference: str, name: str) -> tuple[Session, App]:
         """Raises ScopeError, NotFoundError and NotPossibleInStateError."""
         check_may_change(self._token)
         session = self.find(reference)
-        return session, openable_app(self._store.agents(), session, name)
+        return session, openable_app(self._store.agents.all(), session, name)
 
     def open_app_tunnel(self, session: Session, app: App) -> AppTunnel:
         """Open a tunnel to an app of `openable_app`. Raises MusterError."""
-        return open_app_tunnel(self._settings, self._store.agents(), session, app)
+        return open_app_tunnel(self._settings, self._store.agents.all(), session, app)

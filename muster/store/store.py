@@ -6,9 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 import sqlalchemy as sa
 
-from muster.core.agents.agent import Agent
-from muster.core.agents.gpu_health import AcceptedSymptoms
-from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import PullProgress, Session, SessionState, StoryLine
@@ -18,12 +15,11 @@ from muster.core.usage.by_owner import SessionRun
 from muster.core.values.errors import (
     AmbiguousNameError,
     NameTakenError,
-    NotFoundError,
     StoreUnavailableError,
 )
 from muster.store.agent_samples import AgentSamples
-from muster.store.agents.known import AGENT_COUNTERS, FORGOTTEN, REVISION, KnownAgents, drained_agents
-from muster.store.agents.left import keep_what_was_said, say_it_again
+from muster.store.agents.agents import Agents
+from muster.store.agents.known import AGENT_COUNTERS, drained_agents
 from muster.store.database.connection import open_engine, reading, shown, upsert, writing
 from muster.store.database.counters import (
     increment_counter,
@@ -34,7 +30,7 @@ from muster.store.database.counters import (
 from muster.store.database.listener import CHANNEL, listening
 from muster.store.database.postgresql import lossy_settings
 from muster.store.database.settling import settled
-from muster.store.database.tables import NOT_ENDED, agents, events, kernels, logs, sessions
+from muster.store.database.tables import NOT_ENDED, events, kernels, logs, sessions
 from muster.store.deliveries import Deliveries
 from muster.store.folders import Folders, check_mountable
 from muster.store.heartbeats import Heartbeats
@@ -47,11 +43,7 @@ from muster.store.pulled_images import PulledImages
 from muster.store.queue_numbers import GENERATION_COUNTERS, QueueNumbers, begins_at
 from muster.store.reservations import Reservations, kept_reservations_after, reservations_after
 from muster.store.rows import (
-    accepted_symptoms_row,
-    agent_row,
     kernel_rows,
-    launch_record_from,
-    launch_record_row,
     progress_row,
     session_row,
 )
@@ -77,6 +69,7 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self._engine = open_engine(url)
+        self.agents = Agents(self._engine)
         self.reservations = Reservations(self._engine)
         self.overrides = OverrideRows(self._engine)
         self.presets = PresetRows(self._engine)
@@ -95,7 +88,6 @@ class Store:
         self.pulled_images = PulledImages(self._engine)
         self.heartbeats = Heartbeats(self._engine)
         self.queue = QueueNumbers(self._engine)
-        self._known_agents = KnownAgents()
         self._reader = SessionReader()
         self._known_sessions = KnownSessions(self._reader)
         self._waits = KnownWaits()
@@ -228,59 +220,6 @@ class Store:
             gz = connection.execute(query).scalar()
         return None if gz is None else gzip.decompress(gz)
 
-    def save_agents(self, observed: Iterable[Agent]) -> None:
-        """Save what observing agents reported. Whether they are drained stays as it is."""
-        saved = {agent.id: agent for agent in observed}
-        rows = [agent_row(saved[agent_id]) for agent_id in sorted(saved)]
-        self._known_agents.note_written({row["id"]: (row["report"], saved[row["id"]].report) for row in rows})
-        with writing(self._engine) as connection:
-            revision = increment_counter(connection, REVISION)
-            upsert(connection, agents, [{**row, "revision": revision} for row in rows])
-            say_it_again(connection, saved)
-
-    def drain_agent(self, agent_id: str, reason: str, *, keeps_reason: bool = False) -> bool:
-        """Let no session start on it until it is resumed. Return whether that is a change. Raises NotFoundError.
-
-        With `keeps_reason`, one that is drained already keeps the reason that it has.
-        """
-        return self._set_drain(agent_id, reason, keeps_reason=keeps_reason)
-
-    def resume_agent(self, agent_id: str) -> bool:
-        """Resume an agent; return whether it was drained or suspect. Raises NotFoundError."""
-        suspect = any(agent.id == agent_id and agent.is_suspect for agent in self.agents())
-        self.save_launch_records({agent_id: LaunchRecord()})
-        return self._set_drain(agent_id, None) or suspect
-
-    def save_launch_records(self, records: Mapping[str, LaunchRecord], read: Iterable[Agent] = ()) -> None:
-        """Save how launches went, by agent id. What has changed since the agents were `read`, by a resume, stays."""
-        if not records:
-            return
-        before = {agent.id: agent.launch_record for agent in read}
-        with writing(self._engine) as connection:
-            revision = increment_counter(connection, REVISION)
-            for agent_id, record in sorted(records.items()):
-                this = agents.c.id == agent_id
-                now = connection.execute(sa.select(agents.c.launch_record).where(this)).scalar()
-                if now is not None and before.get(agent_id) in {None, launch_record_from(now)}:
-                    values = {"launch_record": launch_record_row(record), "revision": revision}
-                    connection.execute(sa.update(agents).where(this).values(**values))
-
-    def accept_symptoms(self, agent_id: str, accepted: AcceptedSymptoms) -> None:
-        """Accept symptoms of an agent's GPUs, each in place of those that were accepted of that GPU before."""
-        this = agents.c.id == agent_id
-        with writing(self._engine) as connection:
-            revision = increment_counter(connection, REVISION)
-            before = connection.execute(sa.select(agents.c.gpu_accepted).where(this)).scalar() or {}
-            values = {"gpu_accepted": {**before, **accepted_symptoms_row(accepted)}, "revision": revision}
-            connection.execute(sa.update(agents).where(this).values(**values))
-
-    def forget_agent(self, agent_id: str) -> None:
-        """Forget an agent that has left the inventory, but for its drain and the symptoms that are accepted."""
-        with writing(self._engine) as connection:
-            increment_counter(connection, FORGOTTEN)
-            keep_what_was_said(connection, agent_id)
-            connection.execute(sa.delete(agents).where(agents.c.id == agent_id))
-
     def add_to_counters(self, amounts: Mapping[str, int]) -> None:
         """Raises each by its amount, all of them or none."""
         with writing(self._engine) as connection:
@@ -313,16 +252,11 @@ class Store:
         """Call `on_message` from another thread with each message of `notify`; never on SQLite, which cannot."""
         return listening(self._engine, on_message) if self._engine.dialect.name == "postgresql" else nullcontext()
 
-    def agents(self) -> tuple[Agent, ...]:
-        """Return all agents by id."""
-        with reading(self._engine) as connection:
-            return self._known_agents.read(connection, values_of(connection, AGENT_COUNTERS))
-
     def snapshot(self, now: float) -> Snapshot:
         """Return agents, sessions that have not ended, what they depend on, and reservations, as of one moment."""
         with reading(self._engine) as connection:
             numbers = values_of(connection, (*AGENT_COUNTERS, SESSION_REVISION, *GENERATION_COUNTERS))
-            known = self._known_agents.read(connection, numbers)
+            known = self.agents.read(connection, numbers)
             queue = self._known_sessions.read(connection, numbers[SESSION_REVISION])
             ended = self._known_sessions.ended(connection, queue)
             reserved = reservations_after(connection, now)
@@ -426,19 +360,6 @@ class Store:
         )
         with reading(self._engine) as connection:
             return [(row.session_id, row.to_state) for row in connection.execute(query.order_by(events.c.id))]
-
-    def _set_drain(self, agent_id: str, reason: str | None, *, keeps_reason: bool = False) -> bool:
-        is_agent, known = agents.c.id == agent_id, agents.c.drain_reason
-        changing = sa.update(agents).where(
-            is_agent, known.is_(None) if keeps_reason else known.is_distinct_from(reason)
-        )
-        with writing(self._engine) as connection:
-            revision = increment_counter(connection, REVISION)
-            if connection.execute(changing.values(drain_reason=reason, revision=revision)).rowcount:
-                return True
-            if connection.execute(sa.select(agents.c.id).where(is_agent)).first() is None:
-                raise NotFoundError(f"there is no agent {agent_id!r}; see `muster agents`")
-            return False
 
 
 def _is_overtaken(event: Event, drained: frozenset[str], reserved: frozenset[Reservation]) -> bool:

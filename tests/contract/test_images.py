@@ -97,7 +97,7 @@ def test_an_image_that_was_removed_while_it_was_made_is_not_in_the_catalog(store
 def test_an_image_that_is_made_anew_while_one_of_its_name_is_removed_stays(store, tmp_path, monkeypatch):
     """Another command has removed the same image first, which takes as long as its agents do."""
     settings = Settings(state_dir=tmp_path)
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     store.images.claim(IMAGE)
     store.images.made(MADE)
     anew = replace(IMAGE, owner="bob", created_at=NOW + 1)

@@ -76,13 +76,13 @@ def test_a_database_from_before_first_generations_were_noted_knows_all(url, open
 
 WRITES_OF_A_WORKER = {
     "an event": lambda store, session: store.apply([transition(session, SessionState.SCHEDULED, "placed", NOW)]),
-    "agents": lambda store, _session: store.save_agents([make_agent("a1")]),
-    "launch records": lambda store, _session: store.save_launch_records({"a1": LaunchRecord()}),
+    "agents": lambda store, _session: store.agents.save([make_agent("a1")]),
+    "launch records": lambda store, _session: store.agents.save_launch_records({"a1": LaunchRecord()}),
     "progress": lambda store, session: store.save_progress(session.id, []),
     "a generation": lambda store, _session: store.queue.next_generation(NOW),
     "an adoption": lambda store, _session: store.queue.finish_adoption(),
     "a log": lambda store, session: store.keep_log(session.id, "main1", b""),
-    "a forgotten agent": lambda store, _session: store.forget_agent("a1"),
+    "a forgotten agent": lambda store, _session: store.agents.forget("a1"),
     "usage": lambda store, session: store.uses.save([KernelUsage(session.kernels[0].id, 1, session.id, NOW, NOW, NOW)]),
     "samples": lambda store, _session: store.samples.remove_old(NOW),
     "a pulled image": lambda store, _session: store.pulled_images.forget_old(NOW),

@@ -70,6 +70,6 @@ def test_a_number_of_the_inventory_that_is_none_is_a_text(node):
     session = node.submit(agents=["a2"])
     node.run()
     assert node.state(session) is S.RUNNING
-    (odd, _) = node.store.agents()
+    (odd, _) = node.store.agents.all()
     assert odd.inventory["labels"] == {"limit": "inf", "sizes": [1.5, "nan"]}
     assert odd.inventory["rack"] == "r1"

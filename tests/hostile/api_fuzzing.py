@@ -198,7 +198,7 @@ def _served_api() -> Iterator[tuple[str, str]]:
         (directory / "state").mkdir(mode=0o700)
         settings = load_settings(write_settings(directory, {"web": {"requests_per_minute": None}}))
         store = Store(settings.database_url)
-        store.save_agents([make_agent("a1")])
+        store.agents.save([make_agent("a1")])
         service = Service(store, settings)
         _, token = service.tokens.create("fuzz", "root", Scope.ADMIN, None)
         app = make_app(service)

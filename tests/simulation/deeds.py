@@ -139,13 +139,13 @@ class Deeds:
 
     def _drain(self, deed: Deed) -> None:
         if deed.target in self._world.promises.agents:
-            self._world.users.drain_agent(deed.target, "disks")
+            self._world.users.agents.drain(deed.target, "disks")
             self._world.promises.drained.add(deed.target)
             self._world.wake()
 
     def _resume(self, deed: Deed) -> None:
         if deed.target in self._world.promises.agents:
-            self._world.users.resume_agent(deed.target)
+            self._world.users.agents.resume(deed.target)
             self._world.promises.drained.discard(deed.target)
             self._world.wake()
 

@@ -132,7 +132,7 @@ class Promises:
                 session = self.sessions[container.session_id]
                 if session.generation != container.generation or host.id not in session.agents:
                     self.stranded.add((container.session_id, container.generation, host.id))
-        self.agents = {agent.id: agent for agent in store.agents()}
+        self.agents = {agent.id: agent for agent in store.agents.all()}
         self.drained = {agent.id for agent in self.agents.values() if agent.drain_reason is not None}
         there = {reservation.name for reservation in store.reservations.all()}
         self._reservations = [one for one in self._reservations if one.name in there]

@@ -14,6 +14,7 @@ from muster.core.agents.agent import Agent
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.snapshot import Snapshot
 from muster.store import store as store_module
+from muster.store.agents.agents import Agents
 from muster.store.database import connection as connection_module
 from muster.store.database.connection import open_engine
 from muster.store.database.tables import metadata
@@ -113,9 +114,8 @@ class WatchedStore(Store):
         forgotten: Callable[[str], None],
     ) -> None:
         super().__init__("sqlite://")
+        self.agents = _WatchedAgents(self._engine, observed, forgotten)
         self._committed = committed
-        self._observed = observed
-        self._forgotten = forgotten
         self._last: tuple[int, Snapshot] | None = None
 
     def close(self) -> None:
@@ -133,13 +133,24 @@ class WatchedStore(Store):
         self._committed(applied)
         return applied
 
-    def save_agents(self, observed: Iterable[Agent]) -> None:
+
+class _WatchedAgents(Agents):
+    """The agents of a watched store."""
+
+    def __init__(
+        self, engine: sa.Engine, observed: Callable[[Iterable[Agent]], None], forgotten: Callable[[str], None]
+    ) -> None:
+        super().__init__(engine)
+        self._observed = observed
+        self._forgotten = forgotten
+
+    def save(self, observed: Iterable[Agent]) -> None:
         observed = list(observed)
         with WRITES.watched():
-            super().save_agents(observed)
+            super().save(observed)
         self._observed(observed)
 
-    def forget_agent(self, agent_id: str) -> None:
+    def forget(self, agent_id: str) -> None:
         with WRITES.watched():
-            super().forget_agent(agent_id)
+            super().forget(agent_id)
         self._forgotten(agent_id)

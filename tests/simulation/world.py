@@ -149,7 +149,7 @@ class World:
 
     def _stored_agents(self) -> Sequence[Agent]:
         with self.outside():
-            return self.users.agents()
+            return self.users.agents.all()
 
     def _policy(self) -> SchedulingPolicy:
         # One that was paused has the settings with which it began.
@@ -374,7 +374,7 @@ class World:
         if not self.is_paused:
             self.fate = None
         for agent_id in list(self.promises.agents):
-            self.users.resume_agent(agent_id)
+            self.users.agents.resume(agent_id)
         self.promises.drained.clear()
         # A database that was restored may have some again.
         for override in self.users.overrides.all().limits:

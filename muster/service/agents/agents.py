@@ -88,7 +88,7 @@ class Agents:
 
     def all(self) -> tuple[Agent, ...]:
         """Return all known agents, by id."""
-        return self._store.agents()
+        return self._store.agents.all()
 
     def in_use(self) -> list[AgentOccupancy]:
         """Return all agents with what is allocated on them."""
@@ -106,7 +106,9 @@ class Agents:
         """
         self.named(names)
         given = reason or f"drained by {user}"
-        changed = {name: self._store.drain_agent(name, given, keeps_reason=not reason) for name in dict.fromkeys(names)}
+        changed = {
+            name: self._store.agents.drain(name, given, keeps_reason=not reason) for name in dict.fromkeys(names)
+        }
         wake(self._settings, self._store)
         return changed
 
@@ -116,7 +118,7 @@ class Agents:
         Raises NotFoundError before anything is changed.
         """
         self.named(names)
-        changed = {name: self._store.resume_agent(name) for name in dict.fromkeys(names)}
+        changed = {name: self._store.agents.resume(name) for name in dict.fromkeys(names)}
         wake(self._settings, self._store)
         return changed
 
@@ -132,7 +134,7 @@ class Agents:
         record = use.agent.gpu_record
         uuids = {known.physical_uuid for known in found}
         marks = {uuid: tuple(symptom.mark for symptom in record.symptoms.get(uuid, ())) for uuid in uuids}
-        self._store.accept_symptoms(name, marks)
+        self._store.agents.accept_symptoms(name, marks)
         wake(self._settings, self._store)
         return any(known.quarantine for known in found)
 

@@ -37,7 +37,7 @@ class ClusterResources:
 
     def group_names(self) -> list[str]:
         """Return the names of all groups that have agents."""
-        return sorted({agent.resource_group for agent in self._store.agents()})
+        return sorted({agent.resource_group for agent in self._store.agents.all()})
 
     def agent(self, agent_id: str) -> AgentResourcesView:
         """Raises NotFoundError."""

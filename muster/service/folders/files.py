@@ -209,7 +209,7 @@ class FolderFiles:
         return self._named_agent(agent_id) if agent_id is not None else self._looked(parts, None, 0)[0]
 
     def _named_agent(self, agent_id: str) -> Agent:
-        agent = next((one for one in self._store.agents() if one.id == agent_id), None)
+        agent = next((one for one in self._store.agents.all() if one.id == agent_id), None)
         if agent is None:
             raise NotFoundError(f"there is no agent {agent_id!r}; see `muster agents`")
         if agent.state is not AgentState.ALIVE:
@@ -223,7 +223,7 @@ class FolderFiles:
         if agent_id is not None:
             agent = self._named_agent(agent_id)
             return agent, self._look(agent, parts, most), ()
-        agents = [agent for agent in self._store.agents() if agent.state is AgentState.ALIVE]
+        agents = [agent for agent in self._store.agents.all() if agent.state is AgentState.ALIVE]
         if not agents:
             raise AgentUnreachableError("no agent answers now; try again later")
         with ThreadPoolExecutor(min(_AGENTS_AT_ONCE, len(agents))) as pool:

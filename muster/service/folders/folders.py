@@ -102,7 +102,7 @@ class FolderService:
         mounted. Raises NotFoundError, and NotPossibleInStateError while a session mounts it, or too many are being
         changed.
         """
-        known = {agent.id for agent in self._store.agents()}
+        known = {agent.id for agent in self._store.agents.all()}
         found = self._store.folders.find(owner, name)
         with _CHANGES.counted(owner):
             folder = self._store.folders.remove(found, self._clock(), known)
@@ -133,7 +133,7 @@ class FolderService:
     ) -> Visited:
         visited = Visited()
         reachable: list[str] = []
-        for agent in self._store.agents():
+        for agent in self._store.agents.all():
             if only is not None and agent.id not in only:
                 continue
             if agent.state is AgentState.ALIVE:

@@ -65,7 +65,7 @@ def default_reference(settings: Settings) -> str:
 
 def with_catalog_images(spec: SessionSpec, settings: Settings, store: Store, owner: str) -> SessionSpec:
     """Return the spec with references for the catalog's words. Raises SpecError and SettingsError."""
-    held = {tag for agent in store.agents() for tag in tags_on(agent.report.images)}
+    held = {tag for agent in store.agents.all() for tag in tags_on(agent.report.images)}
     versions = whole_catalog(settings, store)
     choosing = Choosing(versions, owner, spec.project, held, foreign=settings.foreign_images)
     return with_images(spec, choosing, settings.default_image)
@@ -73,7 +73,7 @@ def with_catalog_images(spec: SessionSpec, settings: Settings, store: Store, own
 
 def unknown_images(settings: Settings, store: Store, references: Iterable[str]) -> list[str]:
     """Return those of the references that neither the catalog names nor any agent holds; none without agents."""
-    agents = store.agents()
+    agents = store.agents.all()
     if not agents:
         return []
     named = {familiar(version.reference) for version in whole_catalog(settings, store)}

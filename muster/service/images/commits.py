@@ -65,7 +65,7 @@ def planned_commit(
         raise NotPossibleInStateError(f"session {session.name} is {session.owner}'s; only its owner can commit it")
     if session.state is not SessionState.RUNNING:
         raise NotPossibleInStateError(f"session {session.name} is {session.state}; only a RUNNING one can be committed")
-    agent = agent_of(store.agents(), session, kernel)
+    agent = agent_of(store.agents.all(), session, kernel)
     _check_unmistakable(repository, tag)
     if settings.foreign_images and not of_anybody:
         _check_own(repository, by)
@@ -158,7 +158,7 @@ def _check_free(store: Store, settings: Settings, reference: str, agent: Agent) 
             f"NAME:TAG: there is an image {reference} already, or it is being made;"
             f" choose another tag, or `muster images rm {reference}`"
         )
-    holding = sorted(other.id for other in store.agents() if reference in other.images)
+    holding = sorted(other.id for other in store.agents.all() if reference in other.images)
     if known and holding == [known.agent_id] == [agent.id]:
         return True
     if known and holding == [known.agent_id]:

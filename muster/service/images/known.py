@@ -25,7 +25,7 @@ class KnownImage:
 
 def known_images(store: Store, settings: Settings, user: str, *, sees_all: bool = False) -> list[KnownImage]:
     """Return the images that `user` may see; with `sees_all` everybody's. Raises SettingsError."""
-    agents = store.agents()
+    agents = store.agents.all()
     default = settings.default_image
     made = store.images.all()
     listed: list[tuple[ImageVersion, CommittedImage | None]] = [

@@ -49,11 +49,11 @@ class OwnedImages:
     def all(self) -> ImagesView:
         """Return the catalog as the user may see it."""
         pulled = self._store.pulled_images.all() if self._token.sees_all else ()
-        return ImagesView.of(self._known(), len(self._store.agents()), pulled)
+        return ImagesView.of(self._known(), len(self._store.agents.all()), pulled)
 
     def named(self, name: str) -> ImagesView:
         """Return all versions of NAME, or that of NAME:VERSION, an alias, or a reference. Raises NotFoundError."""
-        return ImagesView.of(named_images(self._known(), name), len(self._store.agents()))
+        return ImagesView.of(named_images(self._known(), name), len(self._store.agents.all()))
 
     def commit(
         self,

@@ -51,7 +51,7 @@ def remove_image(
         listed = ", ".join(f"session {name}" for name in names[:_MOST_NAMED]) or "sessions of other users"
         raise NotPossibleInStateError(f"image {reference} is used by {listed}; remove it once they have ended")
     removed, failures = [], {}
-    for agent in store.agents():
+    for agent in store.agents.all():
         # The agent that made it may have it before any report shows it.
         if image.reference not in agent.images and agent.id != image.agent_id:
             continue

@@ -80,7 +80,7 @@ class ImageSource:
         """Return the agent where it was made, or another that holds it. Raises ImageError."""
         holding = [
             other
-            for other in self._store.agents()
+            for other in self._store.agents.all()
             if other.state is AgentState.ALIVE and (image.image_id in other.images or other.id == image.agent_id)
         ]
         if not holding:

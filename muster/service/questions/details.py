@@ -30,7 +30,7 @@ class Details:
 def visible_details(store: Store, session: Session, sees: Sees) -> Details:
     """Return a session's details, with those of the sessions it depends on that the user may see."""
     has_apps = bool(session.spec.apps or session.spec.publish)
-    agents = store.agents() if has_apps or has_gpus(session) else ()
+    agents = store.agents.all() if has_apps or has_gpus(session) else ()
     dependencies = store.get(session.spec.dependencies[:_MOST_DEPENDENCIES])
     return Details(
         session=session,

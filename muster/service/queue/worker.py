@@ -181,8 +181,8 @@ class QueueWorker:
             # Somebody has changed a session meanwhile.
             return False
         if decided.agents:
-            self._shell.store.save_agents(decided.agents)
-        self._shell.store.save_launch_records(decided.records, read.agents)
+            self._shell.store.agents.save(decided.agents)
+        self._shell.store.agents.save_launch_records(decided.records, read.agents)
         if self.ledger.adoption is not None and decided.ledger.adoption is None:
             self._shell.store.queue.finish_adoption()
             log.info("all agents have said what they run: the queue goes on from that")
@@ -277,12 +277,12 @@ class QueueWorker:
             store.uses.save(meaning.usage)
             self._usage_sampling.observe(snapshot, meaning.usage)
         if agents := {agent.id: agent for agent in (*meaning.reporting, *meaning.silent)}:
-            store.save_agents(agents.values())
-        store.save_launch_records(meaning.records, snapshot.agents)
+            store.agents.save(agents.values())
+        store.agents.save_launch_records(meaning.records, snapshot.agents)
         self._sampling.observe(snapshot, meaning.reporting)
         self._apply(meaning.events)
         for agent_id in meaning.forgotten:
-            store.forget_agent(agent_id)
+            store.agents.forget(agent_id)
         for session_id, progress in meaning.progress.items():
             store.save_progress(session_id, progress)
         self.work.problems |= meaning.problems

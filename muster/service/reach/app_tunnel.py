@@ -61,7 +61,7 @@ def app_access(store: Store, settings: Settings, session: Session, name: str | N
     Raises NotFoundError, BadInputError, NotPossibleInStateError and AgentUnreachableError.
     """
     app = app_named(session, name)
-    agents = store.agents()
+    agents = store.agents.all()
     status = next(one for one in session_apps(session, agents, time.time()) if one.app == app)
     check_openable(session, status)
     agent = agent_of(agents, session, session.main)

@@ -61,7 +61,7 @@ def opened_log(
             f"--app: {app.name} is a port that the session's own program serves; its log is the session's"
         )
     kernel = kernel if app is None else session.main
-    with container_of(agent_of(store.agents(), session, kernel), kernel) as container:
+    with container_of(agent_of(store.agents.all(), session, kernel), kernel) as container:
         if app is not None:
             with app_log(container, runtime_path, app.name, tail=request.tail, follow=request.follow) as pieces:
                 yield pieces

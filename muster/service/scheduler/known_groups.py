@@ -26,7 +26,7 @@ def check_group(store: Store, settings: Settings, spec: SessionSpec) -> None:
 
     Before any agent has reported, nobody knows the groups: then each may be one.
     """
-    agents = store.agents()
+    agents = store.agents.all()
     if not agents:
         return
     groups = known_groups(store, settings, agents)

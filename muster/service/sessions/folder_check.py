@@ -34,7 +34,7 @@ def check_folders(store: Store, settings: Settings, spec: SessionSpec, owner: st
     targets = {folder.target for folder in folders_of(store, spec, owner)}
     if all(mount.target in targets for mount in spec.mounts):
         return
-    agents = possible_agents(spec, store.agents())
+    agents = possible_agents(spec, store.agents.all())
     errors = missing_folders(spec, targets, agents)
     if errors and asks_agents:
         errors = missing_folders(spec, targets, _reported_anew(store, settings, spec, agents))
@@ -53,7 +53,7 @@ def _reported_anew(store: Store, settings: Settings, spec: SessionSpec, before: 
     wake(settings, store, AGENTS)
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        now = possible_agents(spec, store.agents())
+        now = possible_agents(spec, store.agents.all())
         if time.monotonic() > deadline or all(agent.observed_at > seen.get(agent.id, -1.0) for agent in now):
             return now
         time.sleep(_POLL_S)

@@ -57,7 +57,7 @@ class LaunchChoices:
 
 def launch_choices(store: Store, settings: Settings, secrets: Secrets, user: str) -> LaunchChoices:
     """Return what this user may choose from."""
-    agents = store.agents()
+    agents = store.agents.all()
     gpus = [gpu for agent in agents for gpu in agent.gpus]
     images = {}
     for image in known_images(store, settings, user):

@@ -112,7 +112,7 @@ def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Sessio
     """Return by session id why a session could never start on the agents as they are known."""
     from muster.core.scheduling.schedule import schedule  # noqa: PLC0415 - the scheduler loads slowly
 
-    agents = store.agents()
+    agents = store.agents.all()
     if not agents:
         return {}
     # Without the rest of the queue: whether a session can never start does not depend on the others.

@@ -12,7 +12,7 @@ def warnings_about(store: Store, settings: Settings, new: Sequence[Session]) -> 
     """Return a line for each warning about sessions of one spec."""
     images = {kernel.image for session in new[:1] for kernel in session.kernels}
     excluded = {name for session in new[:1] for name in session.spec.exclude_agents}
-    known = {agent.id for agent in store.agents()} if excluded else set()
+    known = {agent.id for agent in store.agents.all()} if excluded else set()
     return [
         *(
             f"image {image}: neither the catalog nor an agent has it; it is pulled from its registry, if that has it"

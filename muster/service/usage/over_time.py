@@ -10,7 +10,7 @@ from muster.store.store import Store
 def use_of_agent(store: Store, agent_id: str, span_name: str) -> UsageOverTime:
     """Raises NotFoundError and BadInputError."""
     span = span_named(span_name)
-    if all(agent.id != agent_id for agent in store.agents()):
+    if all(agent.id != agent_id for agent in store.agents.all()):
         raise NotFoundError(f"there is no agent {agent_id!r}; see `muster agents`")
     now = time.time()
     rows = store.samples.of_agent(span, now - span.length_s - span.step_s, agent_id)
@@ -32,7 +32,7 @@ def use_of_groups(store: Store, span_name: str) -> dict[str, UsageOverTime]:
     span = span_named(span_name)
     now = time.time()
     rows = store.samples.by_group(span, now - span.length_s - span.step_s)
-    groups = sorted({agent.resource_group for agent in store.agents()})
+    groups = sorted({agent.resource_group for agent in store.agents.all()})
     return {group: usage_over_time(span, rows.get(group, {}), now) for group in groups}
 
 

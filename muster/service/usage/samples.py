@@ -19,7 +19,7 @@ def usage_samples(
     Raises NotFoundError, and NotPossibleInStateError for a session that does not run.
     """
     running = _running(store, references, owner)
-    poller = UsagePoller(running, {agent.id: agent for agent in store.agents()}, interval_s)
+    poller = UsagePoller(running, {agent.id: agent for agent in store.agents.all()}, interval_s)
     poller.start()
     try:
         if once:

@@ -102,7 +102,7 @@ class UsageCache:
         return ""
 
     def _begin(self, session: Session) -> "_Watch":
-        agents = {agent.id: agent for agent in self._store.agents()}
+        agents = {agent.id: agent for agent in self._store.agents.all()}
         watch = _Watch(session, self._start_poller([session], agents, INTERVAL_S))
         self._watches[session.id] = watch
         threading.Thread(target=self._follow, args=[watch], name=f"usage of {session.name}", daemon=True).start()
@@ -131,7 +131,7 @@ class UsageCache:
 
     def _agents(self) -> Mapping[str, Agent]:
         try:
-            return {agent.id: agent for agent in self._store.agents()}
+            return {agent.id: agent for agent in self._store.agents.all()}
         except StoreUnavailableError as error:
             log.warning("%s", error)
             return {}

@@ -118,7 +118,7 @@ def test_a_full_disk_is_said_once_and_work_goes_on_when_there_is_room_again(empt
         running, log = forked.__enter__()
     store = Store(url)
     try:
-        store.save_agents([make_agent("far")])
+        store.agents.save([make_agent("far")])
         eventually(lambda: beat_since(url, 0), running, log)
         is_full.touch()
         # Each waits for another reason: more than the database has room for.

@@ -77,14 +77,14 @@ def test_after_a_failover_everybody_reads_what_the_new_primary_has(primary, stan
     """The commits that did not come to it are lost, and it gives their numbers to others."""
     before = open_store(primary.url(database))
     before.add([ended := make_session(1), waits := make_session(2, after_ok=[make_session(1).id])])
-    before.save_agents([make_agent("one"), make_agent("two")])
+    before.agents.save([make_agent("one"), make_agent("two")])
     standby.catch_up_with(primary)
     standby.lose_the_primary()
     with postgresql_proxy(primary.port) as proxy:
         reader = open_store(proxy.url(database))
         reader.add([make_session(number) for number in (11, 12)])
         reader.apply([transitions.end_by_user(ended, "ada", NOW)])
-        reader.drain_agent("one", "lost")
+        reader.agents.drain("one", "lost")
         reader.snapshot(NOW)
         waiting = SessionQueries(reader).wait_for([make_session(11).id], lambda _session: False)
         assert [session.name for session in next(waiting)] == ["s11"]
@@ -92,7 +92,7 @@ def test_after_a_failover_everybody_reads_what_the_new_primary_has(primary, stan
         writer = open_store(standby.url(database))
         for number in (21, 22):
             writer.add([make_session(number)])
-        writer.drain_agent("two", "new")
+        writer.agents.drain("two", "new")
         proxy.lead_to(standby.port)
         read = reader.snapshot(NOW)
         assert read.sessions == writer.snapshot(NOW).sessions

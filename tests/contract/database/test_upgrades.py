@@ -187,7 +187,7 @@ def test_nothing_that_a_table_held_is_lost_and_a_control_node_goes_on_with_it(re
     assert store.get([RUNS.id])[RUNS.id] == RUNS
     store.add([make_session(5)])
     assert store.heartbeats.last() is None or store.heartbeats.last().worker == "x"
-    store.save_agents([AGENT])
+    store.agents.save([AGENT])
 
 
 def test_an_older_muster_refuses_a_newer_database_in_one_line_and_leaves_it_alone(new_url, tmp_path):

@@ -66,17 +66,17 @@ def test_a_session_that_was_held_since_is_not_placed(store):
 
 
 def test_no_session_is_placed_on_an_agent_that_was_drained_since(store):
-    store.save_agents([make_agent("a1"), make_agent("a2")])
+    store.agents.save([make_agent("a1"), make_agent("a2")])
     store.add(sessions := [make_session(1, cluster_size=2), make_session(2), make_session(3)])
-    store.drain_agent("a1", "disks")
+    store.agents.drain("a1", "disks")
     events = [placed(s, *agents) for s, agents in zip(sessions, (("a2", "a1"), ("a1",), ("a2",)), strict=True)]
     assert store.apply(events) == [events[2]]
-    store.resume_agent("a1")
+    store.agents.resume("a1")
     assert store.apply(events) == events[:2]
 
 
 def test_a_placement_waits_for_a_drain_that_is_under_way(store):
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     store.add([session := make_session()])
     with ThreadPoolExecutor(1) as pool:
         with writing(store._engine) as connection:

@@ -322,7 +322,7 @@ def test_text_longer_than_the_database_takes_is_a_fault_of_the_input(postgresql_
 def test_agents_and_sessions_of_a_snapshot_are_of_one_moment(url, open_store):
     """Each round names the agent's problem like the newest session: a snapshot must never see one without the other."""
     writer, reader = open_store(url), open_store(url)
-    writer.save_agents([make_agent()])
+    writer.agents.save([make_agent()])
     done = threading.Event()
 
     def write() -> None:

@@ -42,7 +42,7 @@ def wait_until(node: ControlNode, reached: Callable[[Store], bool]) -> None:
 
 
 def observed_after(moment: float) -> Callable[[Store], bool]:
-    return lambda store: all(agent.observed_at > moment for agent in store.agents())
+    return lambda store: all(agent.observed_at > moment for agent in store.agents.all())
 
 
 def removed(store: Store) -> bool:

@@ -90,7 +90,7 @@ def register(node: ControlNode, change) -> None:
     """Change the agent in the node's store, until it is observed again."""
     store = Store(load_settings(node.config).database_url)
     try:
-        store.save_agents([change(agent) for agent in store.snapshot(time.time()).agents])
+        store.agents.save([change(agent) for agent in store.snapshot(time.time()).agents])
     finally:
         store.close()
 
@@ -154,7 +154,7 @@ def test_an_image_is_copied_to_the_agents_that_lack_it(new_node, elsewhere, smal
     images = [{"id": held, "tags": [small_image], "size_bytes": 1 << 20}]
     gone = make_agent("gone", connection="ssh", address="127.0.0.1", port=1)
     store = Store(load_settings(node.config).database_url)
-    store.save_agents([reporting(near, images=images), elsewhere.agent(), gone])
+    store.agents.save([reporting(near, images=images), elsewhere.agent(), gone])
     store.close()
 
     first = node.run("images", "sync", small_image, "--json", check=False)

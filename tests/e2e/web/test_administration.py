@@ -25,7 +25,7 @@ def node(tmp_path_factory):
     made = ControlNode(tmp_path_factory.mktemp("node"), f"e2e-{secrets.token_hex(4)}", settings)
     made.run("ls")
     with closing(store_of(made)) as store:
-        store.save_agents([make_agent(f"agent-{n}", cpus=16) for n in (1, 2)])
+        store.agents.save([make_agent(f"agent-{n}", cpus=16) for n in (1, 2)])
     yield made
     made.remove_traces()
 

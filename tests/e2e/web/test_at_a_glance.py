@@ -51,7 +51,7 @@ def node(tmp_path_factory):
         for n in range(8)
     ]
     with closing(store_of(made)) as store:
-        store.save_agents([agent])
+        store.agents.save([agent])
         store.add([replace(one, submitted_at=now - SILENT_S) for one in (runs, *waits, *done)])
         store.usage_steps.add(steps)
     beat(made, 0)

@@ -27,7 +27,7 @@ def node(tmp_path_factory):
     made = ControlNode(tmp_path_factory.mktemp("node"), f"e2e-{secrets.token_hex(4)}", {"unworked_after_s": 1e9})
     made.run("ls")
     store = Store(f"sqlite:///{made.directory / 'state' / 'muster.db'}")
-    store.save_agents([replace(make_agent("localhost"), connection=AgentConnection(connection="local"))])
+    store.agents.save([replace(make_agent("localhost"), connection=AgentConnection(connection="local"))])
     store.close()
     yield made
     made.remove_traces()

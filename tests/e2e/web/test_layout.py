@@ -51,7 +51,7 @@ def node(tmp_path_factory):
     made.run("ls")
     store = Store(f"sqlite:///{made.directory / 'state' / 'muster.db'}")
     now = time.time()
-    store.save_agents(
+    store.agents.save(
         [make_agent(f"agent-{n}", cpus=16, gpus=2, units_per_gpu=2, labels={"disk": "ssd"}) for n in (1, 2)]
     )
     runs = placed_on(make_session(1, name="runs", owner="ada", cluster_size=4, cpu=1), "agent-1")

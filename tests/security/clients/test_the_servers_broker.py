@@ -138,7 +138,7 @@ def test_a_revoked_token_gives_nothing_from_then_on(server, service, secret_of):
 
 
 def test_a_callers_token_gives_nothing_of_others(server, service, secret_of):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     service.store.add([running_session(1, "a1", owner="bob", name="train")])
     shown = token(secret_of("ada"))
     for operation, arguments in (

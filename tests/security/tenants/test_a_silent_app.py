@@ -42,7 +42,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OddEngin
 @pytest.fixture
 def lab(service: ServedNode) -> str:
     """Return the name of ada's session with an app."""
-    service.store.save_agents([make_agent("a1", inventory={"connection": "local"})])
+    service.store.agents.save([make_agent("a1", inventory={"connection": "local"})])
     session = placed_on(make_session(1, name="lab", apps=[APP]), "a1")
     kernels = (replace(session.main, container_id="c1"), *session.kernels[1:])
     service.store.add([replace(session, kernels=kernels)])

@@ -197,7 +197,7 @@ def slow(service, monkeypatch) -> Slow:
         made.wait()
         yield []
 
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     service.store.add([running_session(number, "a1", owner=owner) for number, owner in ((1, "ada"), (2, "bob"))])
     for owner, number in (("ada", 1), ("bob", 2)):
         service.store.folders.add(Folder(f"{number:08d}-0000-4000-8000-000000000000", owner, "data", 0.0, None))

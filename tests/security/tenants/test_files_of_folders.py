@@ -41,7 +41,7 @@ def root(service, tmp_path):
     place.mkdir()
     object.__setattr__(service.settings, "folders_root", place)
     object.__setattr__(service.settings, "owner_uids", {"ada": ADA, "bob": BOB, "eve": 4713})
-    service.store.save_agents([local_agent()])
+    service.store.agents.save([local_agent()])
     return place
 
 
@@ -323,7 +323,7 @@ def test_changes_of_files_are_in_the_audit_log(caller, made, service):
 
 def test_folders_of_agents_that_do_not_share_them_are_told_apart(caller, made, service):
     made("ada", "data")
-    service.store.save_agents([local_agent("a1"), local_agent("a2")])
+    service.store.agents.save([local_agent("a1"), local_agent("a2")])
     ada = caller("ada")
     found = ada.get(f"{API}/data/files").json()
     assert (found["agent"], found["other_agents"]) == ("a1", ["a2"])
@@ -333,7 +333,7 @@ def test_folders_of_agents_that_do_not_share_them_are_told_apart(caller, made, s
 
 def test_two_agents_of_one_network_file_system_have_one_folder(made, service, monkeypatch):
     made("ada", "data")
-    service.store.save_agents([local_agent("a1"), local_agent("a2")])
+    service.store.agents.save([local_agent("a1"), local_agent("a2")])
     there = {"name": "data", "is_text": True, "kind": "directory", "size": 0, "modified": 0}
     answer = LookAnswer(**there, entries=(), left_out=0, shared_from="nfs server:/folders")
     monkeypatch.setattr(folder_files.FolderFiles, "_look", lambda *_arguments: answer)

@@ -23,7 +23,7 @@ def plan(control_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Return what plans a commit of mallory's running session."""
     store = control_node().store
     monkeypatch.setattr(commits, "parent_id", lambda _agent, _kernel: ID)
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
 
     def planned(
         name: str, by: str = "mallory", *, foreign: bool = True, as_administrator: bool = False

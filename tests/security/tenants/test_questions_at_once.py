@@ -40,7 +40,7 @@ def held(monkeypatch):
 
 def test_one_users_questions_leave_threads_to_others(caller, service, held):
     release, asked = held
-    service.store.save_agents([make_agent("a1", cpus=2)])
+    service.store.agents.save([make_agent("a1", cpus=2)])
     service.store.add([make_session(1, name="waits", cpu=4)])
     ada, bob = caller("ada"), caller("bob")
     new = {"command": "true"}

@@ -18,7 +18,7 @@ from tests.unit.running_sessions import running_session
 @pytest.fixture
 def cluster(store):
     """Return two agents with one session that lies on both, and one on the second alone."""
-    store.save_agents([make_agent("a1", cpus=4, gpus=1), make_agent("a2", resource_group="gpu")])
+    store.agents.save([make_agent("a1", cpus=4, gpus=1), make_agent("a2", resource_group="gpu")])
     store.add(
         [
             running_session(1, "a1", "a2", name="train", cluster_size=2, cpu=1),
@@ -40,7 +40,7 @@ def end(store, name: str) -> None:
 
 def test_agents_tell_what_is_free_and_what_is_wrong(cluster):
     lost = replace(make_agent("a3"), state=AgentState.LOST, problem="no route to host", unreachable_since=NOW)
-    cluster.save_agents([lost])
+    cluster.agents.save([lost])
     row = muster("agents").out.splitlines()[1].split()
     assert (row[:4], row[7]) == (["a1", "default", "ALIVE", "3/4"], "1")
     assert states() == {"a1": "ALIVE", "a2": "ALIVE", "a3": "LOST"}
@@ -57,7 +57,7 @@ def test_show_names_what_the_agent_has_and_what_runs_on_it(cluster):
         swarm={"state": "active", "node_id": "n1", "manager": True, "encrypts": False},
         images=[{"id": "sha256:0123456789abcdef", "tags": ["muster/default:latest"], "size_bytes": 1 << 30}],
     )
-    cluster.save_agents([agent])
+    cluster.agents.save([agent])
     out = muster("agent", "show", "a1").out
     for part in ("active, manager", "train", "main1", "GPU-a1-0", "muster/default:latest", "0123456789ab", "1G"):
         assert part in out
@@ -69,7 +69,7 @@ def test_show_names_what_the_agent_has_and_what_runs_on_it(cluster):
 
 def test_agents_are_listed_by_their_labels(cluster):
     a100 = make_agent("a3", labels={"gpu": "a100", "disk": "ssd"}, rack="r1", zone="hall-2", gpus=2, numa_nodes=2)
-    cluster.save_agents([a100, make_agent("a4", labels={"gpu": "a100"}, units_per_gpu=4, gpus=1)])
+    cluster.agents.save([a100, make_agent("a4", labels={"gpu": "a100"}, units_per_gpu=4, gpus=1)])
     listed = muster("agents", "--label", "gpu=a100", "--json").json
     assert [agent["id"] for agent in listed] == ["a3", "a4"]
     assert (listed[0]["labels"], listed[0]["rack"], listed[0]["zone"]) == (a100.labels, "r1", "hall-2")
@@ -85,7 +85,7 @@ def test_agents_are_listed_by_their_labels(cluster):
 
 def test_show_tells_where_an_agent_stands_and_what_is_near_to_what(cluster):
     a100 = make_agent("a3", labels={"gpu": "a100", "disk": "ssd"}, rack="r1", gpus=2, units_per_gpu=4, numa_nodes=2)
-    cluster.save_agents([a100])
+    cluster.agents.save([a100])
     lines = [line.split() for line in muster("agent", "show", "a3").out.splitlines()]
     assert ["Labels:", "disk=ssd,", "gpu=a100"] in lines
     assert ["Rack:", "r1"] in lines
@@ -95,7 +95,7 @@ def test_show_tells_where_an_agent_stands_and_what_is_near_to_what(cluster):
 
 
 def test_an_error_in_the_inventory_is_an_agents_problem(cluster):
-    cluster.save_agents([make_agent("a3", labels="gpu")])
+    cluster.agents.save([make_agent("a3", labels="gpu")])
     assert "inventory: labels: 'gpu' is not a mapping;" in muster("agents").out
 
 
@@ -118,7 +118,7 @@ def test_a_drained_agent_is_drained_once_and_resumed_once(cluster):
 
 def test_an_agent_that_cannot_remove_something_says_it(cluster):
     left = [{"name": "network muster-1e9c", "error": "it is in use by task 5lxj"}, {"name": "files", "error": "busy"}]
-    cluster.save_agents([reporting(make_agent("a1"), leftovers=left)])
+    cluster.agents.save([reporting(make_agent("a1"), leftovers=left)])
     assert muster("agents").out.splitlines()[1].endswith("2 left of ended sessions: see `muster agent show a1`")
     assert {agent["id"]: agent["leftovers"] for agent in muster("agents", "--json").json} == {"a1": 2, "a2": 0}
     line = "Not removed: network muster-1e9c: it is in use by task 5lxj (and 1 more)"
@@ -128,7 +128,9 @@ def test_an_agent_that_cannot_remove_something_says_it(cluster):
 
 def test_a_suspect_agent_says_why_and_until_when_and_is_resumed(cluster):
     failures = tuple(FailedLaunch(f"0000000{number}-0000", "ada") for number in (1, 2, 3))
-    cluster.save_launch_records({"a1": LaunchRecord(failures, NOW, "launches of 3 sessions failed there in a row")})
+    cluster.agents.save_launch_records(
+        {"a1": LaunchRecord(failures, NOW, "launches of 3 sessions failed there in a row")}
+    )
     assert states() == {"a1": "ALIVE,SUSPECT", "a2": "ALIVE"}
     assert muster("agents").out.splitlines()[1].endswith("launches of 3 sessions failed there in a row")
     listed = {agent["id"]: agent for agent in muster("agents", "--json").json}
@@ -144,7 +146,7 @@ def test_an_agent_that_is_not_given_up_says_why(cluster):
         make_agent(agent_id, connection="ssh").unanswered("no route to host", NOW, reached=False)
         for agent_id in ("a1", "a2")
     ]
-    cluster.save_agents(silent)
+    cluster.agents.save(silent)
     listed = muster("agents", "--json").json
     problem = "no route to host; 2 of 2 agents do not answer: the network of the control node seems to be down"
     assert all(agent["problem"].startswith(problem) for agent in listed)

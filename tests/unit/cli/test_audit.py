@@ -67,7 +67,7 @@ def test_a_refused_command_is_recorded_with_its_exit_code(records):
     ],
 )
 def test_every_command_that_changes_something_is_recorded_once_without_what_may_be_secret(records, store, arguments):
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     submitted("--name", "train")
     answer = muster(*arguments)
     (record,) = records()[1:]
@@ -77,7 +77,7 @@ def test_every_command_that_changes_something_is_recorded_once_without_what_may_
 
 
 def test_a_query_leaves_no_record(records, store):
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     submitted("--name", "train")
     for arguments in (
         *(("ls",), ("show", "train"), ("why", "train"), ("queue",), ("agents",), ("agent", "show", "a1"), ("images",)),
@@ -95,7 +95,7 @@ def test_a_command_that_waits_is_recorded_when_it_acts(records):
 
 
 def test_a_drain_that_waits_is_recorded_when_the_agent_is_drained(records, store):
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     store.add([placed_on(make_session(1), "a1")])
     assert muster("agent", "drain", "a1", "--wait", "--timeout", "0").code == 1
     (record,) = records()

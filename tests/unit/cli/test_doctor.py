@@ -56,7 +56,7 @@ def test_a_gpu_that_is_missing_is_a_finding_and_one_that_was_accepted_is_none(st
 
     answer = AgentAnswer("a1", report=lost, inventory=before.inventory)
     assert sick(answer, _known_agents(settings).get("a1")) == []
-    store.save_agents([before])
+    store.agents.save([before])
     assert sick(answer, _known_agents(settings).get("a1")) == [("agent a1: GPU 1", False)]
     missing = reported_again(before, "a1", lost, before.inventory, 1.0)
     uuid = before.gpus[1].uuid

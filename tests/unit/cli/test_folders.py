@@ -38,7 +38,7 @@ def test_a_folder_is_made_listed_mounted_and_removed():
 
 
 def test_an_agent_that_is_away_keeps_its_part_and_that_is_said(store):
-    store.save_agents([replace(make_agent("far"), state=AgentState.LOST, problem="no route")])
+    store.agents.save([replace(make_agent("far"), state=AgentState.LOST, problem="no route")])
     made = muster("folder", "create", "data")
     assert (made.code, made.errors) == (0, ["agent far: no route"])
     left = muster("folder", "rm", "data", "--yes")
@@ -46,7 +46,7 @@ def test_an_agent_that_is_away_keeps_its_part_and_that_is_said(store):
     assert left.errors[1].startswith("data is still on far; nobody can mount it. Say `muster folder rm data` again")
     assert muster("folder", "ls", "--no-size", "--json").json[0]["state"] == "removing"
     assert muster("submit", "-v", "ada/data").code == 0  # a plain directory again, which the agents may lack
-    store.forget_agent("far")
+    store.agents.forget("far")
     assert muster("folder", "rm", "data", "--yes", "--json").json == {
         "name": "data",
         "removed": True,
@@ -58,7 +58,7 @@ def test_an_agent_that_is_away_keeps_its_part_and_that_is_said(store):
 
 @pytest.mark.parametrize("change", [("quota", "data", "1G"), ("share", "data", "bob")])
 def test_a_folder_that_is_being_removed_is_changed_no_more(store, change):
-    store.save_agents([replace(make_agent("far"), state=AgentState.LOST, problem="no route")])
+    store.agents.save([replace(make_agent("far"), state=AgentState.LOST, problem="no route")])
     muster("folder", "create", "data")
     muster("folder", "rm", "data", "--yes")
     refused = muster("folder", *change)

@@ -45,7 +45,7 @@ def cluster(store):
     problem = "main1 uses 2.5 GiB of GPU memory, its share is 2 GiB"
     train = replace(train, kernels=(replace(train.main, gpu_problem=problem),))
     used = [(train, "GPU-a1-0", 2 * GIB, 5 * GIB // 2), (big, "GPU-a1-1", None, None)]
-    store.save_agents([an_agent_where(*used), make_agent("a2", labels={"disk": "ssd"})])
+    store.agents.save([an_agent_where(*used), make_agent("a2", labels={"disk": "ssd"})])
     store.add([train, lab, big])
     return store
 
@@ -113,7 +113,7 @@ def test_show_tells_each_kernels_share_with_memory_and_compute():
 
 
 def test_a_sessions_share_of_a_missing_gpu_is_still_shown(cluster):
-    cluster.save_agents([make_agent("a1")])
+    cluster.agents.save([make_agent("a1")])
     line = next(line.split() for line in muster("show", "lab").out.splitlines() if "GPU-a1-0" in line)
     assert line[:5] == ["main1", "-", "1", "-", "-/-"]
     assert muster("agents", "--gpus").out.splitlines()[1:] == []
@@ -123,7 +123,7 @@ def test_sick_gpus_are_shown_with_the_cause_and_an_operator_puts_one_back(store)
     report, inventory = host_of("a1", gpus=2, units_per_gpu=2)
     report["gpu_health"][0]["xids"] = [{"number": 79, "sequence": 3}]
     report["gpu_health"][1]["throttled"] = ["heat"]
-    store.save_agents([observed("a1", report, inventory)])
+    store.agents.save([observed("a1", report, inventory)])
     cause = "Xid 79: the GPU has fallen off the bus"
     first, second = muster("agents", "--gpus").out.splitlines()[1:]
     assert f"0/2        0/1G    QUARANTINED ({cause})  -" in first
@@ -151,14 +151,14 @@ def test_a_resume_of_a_gpu_names_one_agent_and_a_gpu_that_it_has():
 def test_every_share_has_a_cell_of_the_bar_and_no_bar_is_too_long(store):
     few = [holds(running_session(n, "a1", fgpu="0.01"), GpuShare("GPU-a1-0", 10, whole=False)) for n in range(1, 4)]
     rest = holds(running_session(9, "a1", fgpu="1.97"), GpuShare("GPU-a1-0", 1970, whole=False))
-    store.save_agents([an_agent_where()])
+    store.agents.save([an_agent_where()])
     store.add([*few, rest])
     assert "[abcddddddddddddddddd]" in muster("agents", "--gpus").out
 
 
 def test_a_share_fills_its_part_of_the_bar_however_the_gpu_is_cut_since(store):
     half = GpuShare("GPU-a1-0", 500, whole=False, capacity=1000)
-    store.save_agents([an_agent_where()])
+    store.agents.save([an_agent_where()])
     store.add([holds(running_session(1, "a1", fgpu="0.5", name="train"), half)])
     (line,) = [line.split() for line in muster("agents", "--gpus").out.splitlines() if "[a" in line]
     assert line[3:5] == ["[aaaaaaaaaa..........]", "1/2"]
@@ -174,7 +174,7 @@ def test_mig_instances_have_a_line_each(store):
         {**gpu, "uuid": f"MIG-{number}", "parent_uuid": "GPU-a1-0", "mig_profile": "1g.18gb", "fraction": 125}
         for number in range(2)
     ]
-    store.save_agents([observed("a1", report, inventory)])
+    store.agents.save([observed("a1", report, inventory)])
     store.add([holds(running_session(1, "a1", name="train"), GpuShare("MIG-1", 250, whole=True))])
     lines = muster("agents", "--gpus").out.splitlines()
     assert [line.partition("[")[2].split()[:2] for line in lines[1:]] == [
@@ -186,7 +186,7 @@ def test_mig_instances_have_a_line_each(store):
 
 def test_the_reason_for_uncut_gpus_is_shown_if_the_site_wants_them_cut(store):
     lacking = reporting(make_agent("a1", gpus=1, units_per_gpu=2), fgpu=None)
-    store.save_agents([lacking, make_agent("a2", gpus=1, units_per_gpu=2)])
+    store.agents.save([lacking, make_agent("a2", gpus=1, units_per_gpu=2)])
     obstacle = "the libraries that cap GPUs are not there; run playbooks/site.yml with the tag fgpu"
     first, second = muster("agents").out.splitlines()[1:]
     assert first.endswith(f"fgpu: {obstacle}")

@@ -26,7 +26,7 @@ def catalog(tmp_path):
 
 @pytest.mark.usefixtures("catalog")
 def test_images_say_which_agents_hold_them(store):
-    store.save_agents([holding("a1", OLD), holding("a2"), holding("a3", OLD)])
+    store.agents.save([holding("a1", OLD), holding("a2"), holding("a3", OLD)])
     (image,) = muster("images", "--json").json
     assert (image["name"], image["agents"], image["image_ids"]) == ("default", ["a1", "a3"], [OLD])
     assert muster("images").out.splitlines()[1].split() == ["default", "latest*", "d", "any", "-", "2/3", "small"]
@@ -34,13 +34,13 @@ def test_images_say_which_agents_hold_them(store):
 
 @pytest.mark.usefixtures("catalog")
 def test_images_say_when_agents_hold_different_ones_under_one_name(store):
-    store.save_agents([holding("a1", OLD), holding("a2", NEW)])
+    store.agents.save([holding("a1", OLD), holding("a2", NEW)])
     assert "2/2,2-VERSIONS" in muster("images").out
 
 
 @pytest.mark.usefixtures("catalog")
 def test_each_version_that_is_listed_can_be_named_by_it(store):
-    store.save_agents([holding("a1", OLD)])
+    store.agents.save([holding("a1", OLD)])
     for listed in muster("images", "--json").json:
         whole = f"{listed['name']}:{listed['version']}"
         assert listed["reference"] in muster("images", "show", whole).out
@@ -50,7 +50,7 @@ def test_each_version_that_is_listed_can_be_named_by_it(store):
 
 @pytest.mark.usefixtures("catalog")
 def test_each_fact_of_an_image_stands_apart_from_its_name(store):
-    store.save_agents([holding("a1", OLD)])
+    store.agents.save([holding("a1", OLD)])
     lines = muster("images", "show", "default").out.splitlines()
     assert ["architecture:", "any"] in [line.split() for line in lines]
 
@@ -67,18 +67,18 @@ def test_each_fact_of_an_image_stands_apart_from_its_name(store):
 )
 @pytest.mark.usefixtures("catalog")
 def test_an_image_that_cannot_be_copied_is_refused(store, arguments, problem):
-    store.save_agents([holding("a1", OLD), holding("a2", NEW)])
+    store.agents.save([holding("a1", OLD), holding("a2", NEW)])
     answer = muster("images", "sync", *arguments)
     assert (answer.code, problem in answer.err) == (2, True), answer.err
 
 
 def test_an_agent_that_does_not_answer_gives_no_image(store):
-    store.save_agents([replace(holding("a1", OLD), state=AgentState.UNREACHABLE)])
+    store.agents.save([replace(holding("a1", OLD), state=AgentState.UNREACHABLE)])
     assert "no agent that answers" in muster("images", "sync", "muster/default").err
 
 
 def test_an_engine_that_cannot_be_reached_is_one_line(store):
-    store.save_agents([holding("a1", OLD, connection="ssh", address="127.0.0.1", port=1)])
+    store.agents.save([holding("a1", OLD, connection="ssh", address="127.0.0.1", port=1)])
     answer = muster("images", "sync", "muster/default")
     assert answer.code == 1
     assert answer.errors == [
@@ -105,7 +105,7 @@ def large_catalog(tmp_path):
 
 @pytest.mark.usefixtures("large_catalog")
 def test_each_version_has_a_line(store):
-    store.save_agents([holding("a1", OLD), holding("a2")])
+    store.agents.save([holding("a1", OLD), holding("a2")])
     lines = [line.split() for line in muster("images", "--label", "kind=framework").out.splitlines()[1:]]
     assert lines == [
         ["torch", "1.7", "pytorch:1.7", "any", "cpu", "2,", "mem", "4G", "0/2", "-"],
@@ -115,7 +115,7 @@ def test_each_version_has_a_line(store):
 
 @pytest.mark.usefixtures("large_catalog")
 def test_an_image_is_shown_by_any_of_its_names(store):
-    store.save_agents([holding("a1", OLD)])
+    store.agents.save([holding("a1", OLD)])
     (shown,) = muster("images", "show", "pytorch", "--json").json
     assert (shown["reference"], shown["agents"], shown["projects"]) == ("docker.io/muster/default", ["a1"], ["vision"])
     assert len(muster("images", "show", "torch", "--json").json) == 2

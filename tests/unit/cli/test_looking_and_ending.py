@@ -38,7 +38,7 @@ def test_the_size_of_an_elastic_session_is_what_it_was_given(store):
     assert (session["cluster_size"], session["size"], session["spec"]["cluster_size"]) == (4, "4-8", "4-8")
     assert muster("ls").out.splitlines()[1].split()[5] == "4-8"
     assert muster("queue").out.splitlines()[1].split()[6] == "4-8"
-    store.save_agents([make_agent("a1", cpus=6)])
+    store.agents.save([make_agent("a1", cpus=6)])
     snapshot = store.snapshot(NOW)
     store.apply(transitions.place(schedule(snapshot), snapshot))
     assert "placed on a1, with 6 of 4-8 containers" in muster("why", "train").out
@@ -281,7 +281,7 @@ def test_tables_without_rows_are_a_header():
 
 
 def test_agents_show_what_is_free(store):
-    store.save_agents([make_agent(cpus=4, mem_bytes=8 << 30, gpus=1, units_per_gpu=2)])
+    store.agents.save([make_agent(cpus=4, mem_bytes=8 << 30, gpus=1, units_per_gpu=2)])
     row = muster("agents").out.splitlines()[1].split()
     assert row[:7] == ["a1", "default", "ALIVE", "4/4", "8G/8G", "1/1", "2/2"]
     assert muster("agents", "--json").json[0]["free"] == {"cpu": 4000, "mem": 8 << 30, "fgpu": 2000, "gpu": 1}

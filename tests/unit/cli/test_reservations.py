@@ -15,7 +15,7 @@ from tests.unit.running_sessions import running_session
 
 @pytest.fixture(autouse=True)
 def cluster(store):
-    store.save_agents([make_agent("a1"), make_agent("a2"), make_agent("g1", resource_group="gpu")])
+    store.agents.save([make_agent("a1"), make_agent("a2"), make_agent("g1", resource_group="gpu")])
     return store
 
 

@@ -276,7 +276,7 @@ def ran(store: Store, session_id: str, seconds: float, **changes: object) -> Non
 
 def test_the_sites_own_agents_and_history_are_played(store: Store):
     """Agents count as if they answered; a session that ran, as long as it did."""
-    store.save_agents([make_agent("a1", cpus=4).unanswered("ssh: connection timed out", NOW)])
+    store.agents.save([make_agent("a1", cpus=4).unanswered("ssh: connection timed out", NOW)])
     assert (
         "no session of the last 7 days has run" in muster("simulate", "--cluster", "live", "--workload", "history").err
     )
@@ -291,14 +291,14 @@ def test_the_sites_own_agents_and_history_are_played(store: Store):
 
 
 def test_an_agent_that_has_left_the_inventory_is_no_part_of_the_cluster(store: Store, written):
-    store.save_agents([make_agent("a1", cpus=4), make_agent("a2", cpus=12).unanswered(HAS_LEFT, NOW)])
+    store.agents.save([make_agent("a1", cpus=4), make_agent("a2", cpus=12).unanswered(HAS_LEFT, NOW)])
     workload = written("workload.yml", {"sessions": [{"cpu": cpu, "duration": "60s"} for cpu in (4, 8)]})
     (figures,) = simulated("--cluster", "live", "--workload", workload).values()
     assert (figures["ended"], figures["never"], figures["use"]["cpu"]) == (1, 1, 1.0)
 
 
 def test_a_session_of_the_history_that_was_extended_runs_as_long_as_it_did(store: Store):
-    store.save_agents([make_agent("a1", cpus=4)])
+    store.agents.save([make_agent("a1", cpus=4)])
     ran(store, submitted("--cpu", "4", "--time-limit", "1h")["id"], 3 * 3600, extended_s=2 * 3600)
     (figures,) = simulated("--cluster", "live", "--workload", "history", "--sessions").values()
     (life,) = figures["sessions"]

@@ -195,7 +195,7 @@ def test_schema_prints_the_schema_and_queues_nothing():
 
 
 def test_a_session_that_never_fits_is_queued_and_said_so(store):
-    store.save_agents([make_agent(cpus=4)])
+    store.agents.save([make_agent(cpus=4)])
     answer = muster("submit", "--cpu", "5", "--name", "giant")
     assert answer.code == 0
     assert answer.errors[0].startswith("muster: giant can never start: it asks for more")
@@ -238,7 +238,7 @@ def test_a_time_to_wait_without_a_wait_is_refused():
 
 
 def test_local_rank_is_chosen_by_a_flag(store):
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     gang = ("-N", "2", "--cpu", "0.1", "--mem", "64M", "--shm", "16M")
     assert muster("submit", *gang, "--local-rank", "kernel", "--dry-run").code == 0
     assert muster("submit", *gang, "--local-rank", "kernel", "--name", "own").code == 0
@@ -252,7 +252,7 @@ def test_local_rank_is_chosen_by_a_flag(store):
 
 def test_a_folder_that_no_agent_has_is_refused_also_in_a_dry_run(store):
     has, lacks = make_agent("a1"), make_agent("a2")
-    store.save_agents([reporting(has, directories=["datasets"]), reporting(lacks, directories=[])])
+    store.agents.save([reporting(has, directories=["datasets"]), reporting(lacks, directories=[])])
     for flags in ([], ["--dry-run"]):
         refused = muster("submit", "-v", "datasets/mnist:/mnist", "-v", "data", "-v", "bob/papers", *flags)
         assert refused.code == 2
@@ -274,13 +274,13 @@ def test_a_folder_that_no_agent_has_is_refused_also_in_a_dry_run(store):
 @pytest.mark.parametrize("group", ["default", "without agents"])
 def test_a_folder_is_not_refused_where_agents_have_not_said_what_they_have(store, tmp_path, group):
     write_settings(tmp_path, {"resource_groups": {"without agents": {}}})
-    store.save_agents([reporting(make_agent("a1"), directories=[]), make_agent("a2")])
+    store.agents.save([reporting(make_agent("a1"), directories=[]), make_agent("a2")])
     assert muster("submit", "-v", "data", "-g", group).code == 0
 
 
 def test_a_resource_group_that_the_site_does_not_have_is_refused(store, tmp_path):
     assert muster("submit", "-g", "early").code == 0
-    store.save_agents([replace(make_agent("a1", resource_group="gpu"), state=AgentState.LOST), make_agent("a2")])
+    store.agents.save([replace(make_agent("a1", resource_group="gpu"), state=AgentState.LOST), make_agent("a2")])
     write_settings(
         tmp_path, {"resource_groups": {"cold": {"backfill": False}}, "limits": {"resource_groups": {"*": {}}}}
     )
@@ -298,7 +298,7 @@ def test_a_resource_group_that_the_site_does_not_have_is_refused(store, tmp_path
 
 def test_a_directory_that_was_made_just_now_is_found_by_asking_the_agents_again(store, state_dir):
     agent = reporting(make_agent("a1"), directories=[])
-    store.save_agents([agent])
+    store.agents.save([agent])
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as loop:
         loop.bind(str(state_dir / "wake.sock"))
 
@@ -306,7 +306,7 @@ def test_a_directory_that_was_made_just_now_is_found_by_asking_the_agents_again(
             while loop.recv(100) != b"agents":
                 pass
             later = replace(reporting(agent, directories=["fresh"]), observed_at=agent.observed_at + 1)
-            Store(f"sqlite:///{state_dir / 'muster.db'}").save_agents([later])
+            Store(f"sqlite:///{state_dir / 'muster.db'}").agents.save([later])
 
         daemon = threading.Thread(target=observe)
         with queue_lock(f"sqlite:///{state_dir / 'muster.db'}", state_dir, wait=True):
@@ -317,7 +317,7 @@ def test_a_directory_that_was_made_just_now_is_found_by_asking_the_agents_again(
 
 def test_an_agent_that_is_excluded_and_is_not_there_is_a_warning(store):
     """The session would run on the one that was meant."""
-    store.save_agents([make_agent("gpu-01"), make_agent("gpu-02")])
+    store.agents.save([make_agent("gpu-01"), make_agent("gpu-02")])
     line = "muster: warning: there is no agent 'gpu-1', which is to be excluded; is it misspelt?"
     names = ("--image", "muster/default:latest", "--exclude-agent", "gpu-1", "--exclude-agent", "gpu-02")
     assert muster("submit", *names, "--dry-run").errors == [line]
@@ -326,7 +326,7 @@ def test_an_agent_that_is_excluded_and_is_not_there_is_a_warning(store):
 
 
 def test_an_image_that_nobody_knows_is_a_warning(store):
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     line = (
         "muster: warning: image example.org/lab/typo:1: neither the catalog nor an agent has it;"
         " it is pulled from its registry, if that has it"

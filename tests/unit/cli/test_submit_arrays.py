@@ -40,7 +40,7 @@ def test_the_name_of_an_array_is_taken_while_one_of_its_sessions_is_active():
 
 
 def test_an_array_that_never_fits_is_reported_once(store):
-    store.save_agents([make_agent(cpus=4)])
+    store.agents.save([make_agent(cpus=4)])
     answer = muster("submit", "--cpu", "5", "--name", "giant", "--array", "0-5")
     assert (answer.code, len(answer.errors)) == (0, 1)
     assert answer.errors[0].startswith("muster: giant-[0-5] can never start: it asks for more")

@@ -28,7 +28,7 @@ LISTING = (
 def cluster(store, tmp_path):
     """Return a queue that the daemon worked a moment ago, with one session."""
     write_settings(tmp_path, {})
-    store.save_agents([replace(make_agent("a1", cpus=4), observed_at=time.time())])
+    store.agents.save([replace(make_agent("a1", cpus=4), observed_at=time.time())])
     beat(store, 0)
     assert muster("submit", "--name", "train").code == 0
     write_settings(tmp_path, {"unworked_after_s": 180})
@@ -98,7 +98,7 @@ def test_the_queue_promises_no_start_while_nobody_works_it(cluster):
 
 def test_an_agent_that_was_not_observed_lately_is_stale(cluster):
     assert muster("agents", "--json").json[0]["state"] == "ALIVE"
-    cluster.save_agents([replace(make_agent("a1"), observed_at=time.time() - 1020)])
+    cluster.agents.save([replace(make_agent("a1"), observed_at=time.time() - 1020)])
     assert muster("agents", "--json").json[0]["state"] == "STALE"
     assert muster("agents").out.splitlines()[1].split()[2] == "STALE"
     assert "STALE" in muster("agent", "show", "a1").out

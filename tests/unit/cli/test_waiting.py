@@ -18,7 +18,7 @@ S = SessionState
 @pytest.fixture
 def put(store):
     """Puts a session of this name into the store, in that state."""
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     numbers = iter(range(1, 100))
 
     def add(name, state, **values):

@@ -11,7 +11,7 @@ from tests.strategies.agents import make_agent
 @pytest.fixture
 def agents(store: Store) -> Store:
     hardware = {"cpus": 16, "mem_bytes": 64 << 30, "gpus": 4, "units_per_gpu": 2}
-    store.save_agents([make_agent("a1", **hardware), make_agent("a2", cpus=64, resource_group="big")])
+    store.agents.save([make_agent("a1", **hardware), make_agent("a2", cpus=64, resource_group="big")])
     return store
 
 
@@ -56,7 +56,7 @@ def test_a_dry_run_of_what_never_fits_says_what_would():
 
 
 def test_a_dry_run_of_what_would_wait_has_its_own_exit_code(agents):
-    agents.drain_agent("a1", "disks")
+    agents.agents.drain("a1", "disks")
     answer = muster("submit", "--dry-run", "--name", "train", "--cpu", "4")
     assert answer.code == 1
     lines = answer.out.splitlines()
@@ -67,7 +67,7 @@ def test_a_dry_run_of_what_would_wait_has_its_own_exit_code(agents):
 
 
 def test_a_suggestion_that_is_taken_starts(agents):
-    agents.drain_agent("a1", "disks")
+    agents.agents.drain("a1", "disks")
     wish = ["--dry-run", "--json", "--name", "train", "--cpu", "4"]
     (view,) = muster("submit", *wish).json
     flags = next(s["flags"] for s in view["suggestions"] if "--resource-group" in s["flags"])
@@ -160,14 +160,14 @@ def test_why_what_if_is_for_sessions_that_wait():
 
 
 def test_why_tells_for_what_an_agent_was_drained_that_it_counts_as_left_out(agents: Store):
-    agents.save_agents([make_agent("a0", cpus=1)])
-    agents.drain_agent("a1", "new disks")
+    agents.agents.save([make_agent("a0", cpus=1)])
+    agents.agents.drain("a1", "new disks")
     session = submitted("--name", "train", "--cpu", "4")
     agents.save_waits({session["id"]: Wait(WaitCode.BUSY, "too little is free now", filtered={"drained": 1})})
     lines = muster("why", "train").out.splitlines()
     assert lines[lines.index("  agents left out: 1 drained") + 1] == "  agent a1 is drained: new disks"
     assert muster("why", "train", "--json").json["left_out"] == ["agent a1 is drained: new disks"]
-    agents.resume_agent("a1")
+    agents.agents.resume("a1")
     assert "new disks" not in muster("why", "train").out
 
 

@@ -89,7 +89,7 @@ def test_a_pull_that_fails_is_not_written_down(store, engine, pull):
 
 @pytest.mark.parametrize("reference", ["ada/train:2", "docker.io/ada/train:2"])
 def test_an_image_that_is_still_being_made_is_waited_for(store, engine, tmp_path, reference):
-    store.save_agents([AGENT])
+    store.agents.save([AGENT])
     store.images.claim(BEING_MADE)
     waits = []
 

@@ -67,8 +67,8 @@ def groups_of(inventory: dict[str, Any], host: str) -> set[str]:
 
 def test_agents_and_running_kernels_are_hosts_in_their_groups(store, tmp_path):
     drained = make_agent("a2", resource_group="big-mem", cpus=4, **REMOTE)
-    store.save_agents([make_agent("a1"), replace(drained, state=AgentState.UNREACHABLE, unreachable_since=NOW)])
-    store.drain_agent("a2", "new disks")
+    store.agents.save([make_agent("a1"), replace(drained, state=AgentState.UNREACHABLE, unreachable_since=NOW)])
+    store.agents.drain("a2", "new disks")
     session = running_session(1, "a1", "a2", name="train", cluster_size=3, cpu=1)
     store.add([session, make_session(2, name="waits")])
     path = inventory_file(
@@ -111,14 +111,14 @@ def test_agents_and_running_kernels_are_hosts_in_their_groups(store, tmp_path):
 
 
 def test_hosts_are_the_requested_ones(store, tmp_path):
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     store.add([running_session(1, "a1", name="train")])
     assert set(parsed(tmp_path, agents=False).hosts) == {"train-main1"}
     assert set(parsed(tmp_path, kernels=False).hosts) == {"a1"}
 
 
 def test_sessions_share_no_group_and_no_name(store, tmp_path):
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     sessions = [
         running_session(1, "a1", name="a.b"),
         running_session(2, "a1", name="a-b"),
@@ -139,7 +139,7 @@ def test_sessions_share_no_group_and_no_name(store, tmp_path):
 
 
 def test_a_session_that_is_ending_is_no_host(store, tmp_path):
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     store.add([replace(running_session(1, "a1"), state=SessionState.TERMINATING)])
     assert set(parsed(tmp_path).hosts) == {"a1"}
 

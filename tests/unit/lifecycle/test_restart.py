@@ -109,7 +109,7 @@ def test_a_batch_session_runs_its_command_again_and_its_time_begins_anew(node, a
 
 def test_where_an_agent_is_drained_meanwhile_it_goes_back_to_the_queue_with_its_ids(node):
     before = running(node, 2)
-    node.store.drain_agent(before.agents[0], "maintenance")
+    node.store.agents.drain(before.agents[0], "maintenance")
     restart(node, before)
     node.run()
     after = node.session(before)
@@ -166,4 +166,4 @@ def test_the_word_that_it_was_stopped_does_nothing_once_a_user_ended_it(node):
     node.end(before)
     assert node.store.apply([late]) == []
     assert node.state(before) is S.TERMINATING
-    assert AgentState.ALIVE in {agent.state for agent in node.store.agents()}
+    assert AgentState.ALIVE in {agent.state for agent in node.store.agents.all()}

@@ -71,7 +71,7 @@ def test_what_an_agent_cannot_remove_is_one_line_and_its_removal_another(node, l
     node.submit()
     with daemon(node, Lock(), interval_s=0.05):
         eventually(lambda: len(node.gateway.manifests) > 4)
-        (shown,) = (agent for agent in node.store.agents() if agent.id == "a1")
+        (shown,) = (agent for agent in node.store.agents.all() if agent.id == "a1")
         agents[0].resists = False
         eventually(lambda: ("INFO", "agent a1 has removed what it could not") in lines())
     said = "agent a1 cannot remove files of session 6f1c: it is busy"

@@ -47,7 +47,7 @@ def test_a_session_that_is_held_while_it_is_placed_does_not_start(node, beside):
 
 def test_no_session_starts_on_an_agent_that_is_drained_while_it_is_placed(node, agents, beside):
     session = node.submit()
-    beside(lambda: node.store.drain_agent("a1", "disks"))
+    beside(lambda: node.store.agents.drain("a1", "disks"))
     node.run(observe=False)
     assert (node.state(session), node.session(session).agents) == (S.RUNNING, ("a2",))
     assert agents[0].made == 0

@@ -26,7 +26,7 @@ def with_a_new_database(node, empty_database):
 
 
 def problem_of(node, agent_id):
-    return next(agent.problem for agent in node.store.agents() if agent.id == agent_id)
+    return next(agent.problem for agent in node.store.agents.all() if agent.id == agent_id)
 
 
 def test_a_new_database_ends_nothing_that_ran_before_it_and_works_with_the_other_agents(node, empty_database):

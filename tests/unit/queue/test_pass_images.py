@@ -55,7 +55,7 @@ def test_images_that_were_removed_from_every_agent_are_pulled_again(node, agents
         node.now += 10
     assert [node.state(session) for session in sessions] == [S.RUNNING] * 4
     assert {node.session(session).attempts for session in sessions} == {0}
-    assert not any(agent.is_suspect for agent in node.store.agents())
+    assert not any(agent.is_suspect for agent in node.store.agents.all())
     assert any(reason.startswith("removed before the launch: busybox on a1") for reason in reasons(node, sessions[0]))
 
 

@@ -124,9 +124,9 @@ class Cluster(RuleBasedStateMachine):
         if known:
             agent = data.draw(st.sampled_from(known))
             if agent.drain_reason is None:
-                self.node.store.drain_agent(agent.id, "disks")
+                self.node.store.agents.drain(agent.id, "disks")
             else:
-                self.node.store.resume_agent(agent.id)
+                self.node.store.agents.resume(agent.id)
 
     @rule(seconds=st.sampled_from([5, 60, 400]))
     def time_passes(self, seconds: int) -> None:

@@ -90,7 +90,7 @@ def test_a_gpu_that_vanishes_is_shown_as_missing_and_is_not_placed_on(control_no
     node.run()
     gone = agent.hardware["gpus"].pop(0), agent.hardware["gpu_health"].pop(0)
     node.run()
-    (known,) = node.store.agents()
+    (known,) = node.store.agents.all()
     assert [gpu.quarantined_by for gpu in known.gpus] == [("missing",), ()]
     sessions = [node.submit(gpu=1) for _ in range(2)]
     node.run()

@@ -77,7 +77,7 @@ def test_one_without_amounts_limits_nothing(limits, settings, store):
 
 def test_the_next_pass_reads_it(limits, settings, store):
     """The same object makes each pass of a daemon, which is not restarted."""
-    store.save_agents([make_agent("a1")])
+    store.agents.save([make_agent("a1")])
     session = make_session(1, owner="ada", cpu=2)
     store.add([session])
     passes = SiteScheduling(settings, store)

@@ -39,7 +39,7 @@ def make_store(empty_database, tmp_path):
         path = tmp_path / f"{len(opened)}.db"
         shutil.copy(empty_database, path)
         opened.append(Store(f"sqlite:///{path}"))
-        opened[-1].save_agents([make_agent("a1", cpus=4, mem_bytes=64 << 30)])
+        opened[-1].agents.save([make_agent("a1", cpus=4, mem_bytes=64 << 30)])
         return opened[-1]
 
     yield make

@@ -36,7 +36,7 @@ class _StoreBesidePasses(Store):
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     made = _StoreBesidePasses(f"sqlite:///{tmp_path / 'muster.db'}")
-    made.save_agents([make_agent("a1", cpus=2)])
+    made.agents.save([make_agent("a1", cpus=2)])
     return made
 
 

@@ -66,7 +66,7 @@ def test_a_submit_that_is_repeated_before_its_answer_is_not_refused_for_what_it_
 
 def test_a_session_that_a_pass_has_placed_since_counts_no_more_among_those_that_wait(busy, submit):
     (first,) = submit()
-    busy.save_agents([make_agent("a1", cpus=1)])
+    busy.agents.save([make_agent("a1", cpus=1)])
 
     def others() -> None:
         snapshot = busy.snapshot(NOW)

@@ -16,7 +16,7 @@ PAGES = ("/", "/overview", "/sessions", "/sessions/train", "/launch", "/queue", 
 
 @pytest.fixture
 def train(service):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     service.service.commands.submit({**SMALL, "name": "train"}, "ada")
 
 

@@ -49,7 +49,7 @@ def test_readiness_fails_with_the_reason_and_comes_back(app, beat):
 
 def test_metrics_tell_when_the_queue_was_worked_and_count_no_stale_agent_as_alive(app, beat, service):
     client = TestClient(app, client=("127.0.0.1", 50000))
-    service.store.save_agents([replace(make_agent("a1"), observed_at=time.time() - 1020)])
+    service.store.agents.save([replace(make_agent("a1"), observed_at=time.time() - 1020)])
     beat(1025)
     samples = dict(re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", client.get("/metrics").text, re.MULTILINE))
     assert 1000 < time.time() - float(samples["muster_last_pass_timestamp_seconds"]) < 1100
@@ -62,7 +62,7 @@ def test_a_queue_that_was_never_worked_has_the_timestamp_zero(app):
 
 
 def test_the_api_says_for_how_long_and_promises_no_start(caller, beat, service):
-    service.store.save_agents([replace(make_agent("a1"), observed_at=time.time())])
+    service.store.agents.save([replace(make_agent("a1"), observed_at=time.time())])
     ada = caller("ada")
     assert ada.get("/api/v1/queue/heartbeat").json() == {"unworked": None, "unworked_for_s": None}
     (item,) = ada.post(DRY_RUN, json=SMALL).json()["items"]
@@ -90,7 +90,7 @@ def test_each_page_has_a_banner_that_goes_by_itself(browser, beat, path):
 
 
 def test_the_pages_show_a_stale_agent_and_promise_no_start(browser, beat, service):
-    service.store.save_agents([replace(make_agent("a1"), observed_at=time.time() - 1020)])
+    service.store.agents.save([replace(make_agent("a1"), observed_at=time.time() - 1020)])
     beat(1025)
     admin = browser("root", Scope.ADMIN)
     page = admin.get("/resources").text

@@ -120,7 +120,7 @@ def test_a_suspect_agent_comes_back_after_a_while_and_a_success_clears_it(node, 
 
 def test_a_suspect_agent_is_resumed_by_hand(node, agents):
     broken(node, agents)
-    assert node.store.resume_agent("a1")
+    assert node.store.agents.resume("a1")
     session = node.submit(cpu=1)
     node.run()
     assert node.session(session).agents == ("a1",)
@@ -133,15 +133,15 @@ def test_a_resume_at_the_moment_at_which_a_failure_is_recorded_is_not_undone(nod
         node.submit(cpu=1)
         node.run()
     assert len(known(node).launch_record.failures) == 2
-    save = node.store.save_launch_records
+    save = node.store.agents.save_launch_records
 
     def resumed_first(records, *given):
         if records:
             monkeypatch.undo()
-            node.store.resume_agent("a1")
+            node.store.agents.resume("a1")
         save(records, *given)
 
-    monkeypatch.setattr(node.store, "save_launch_records", resumed_first)
+    monkeypatch.setattr(node.store.agents, "save_launch_records", resumed_first)
     node.submit(cpu=1)
     node.run()
     assert not known(node).is_suspect

@@ -132,13 +132,13 @@ def test_a_dry_run_queues_nothing(caller, service):
     ada = caller("ada")
     dry_run = ada.post(f"{SESSIONS}/dry-run", json=SMALL).json()
     assert (dry_run["items"][0]["starts_now"], dry_run["items"][0]["wait"]["code"]) == (False, "no-agents")
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     assert ada.post(f"{SESSIONS}/dry-run", json=SMALL).json()["items"][0]["kernels"][0]["agent"] == "a1"
     assert ada.get(SESSIONS).json()["total"] == 0
 
 
 def test_what_may_go_wrong_is_in_the_answer_to_a_submit_and_to_a_dry_run(caller, service):
-    service.store.save_agents([reporting(make_agent("a1"), directories=["datasets"])])
+    service.store.agents.save([reporting(make_agent("a1"), directories=["datasets"])])
     ada = caller("ada")
     for path, status in (("/dry-run", 200), ("", 201)):
         answer = ada.post(SESSIONS + path, json={**SMALL, "image": "example.org/lab/typo:1", "mounts": ["datasets"]})
@@ -167,7 +167,7 @@ def test_several_are_changed_at_once_or_none(caller):
 
 
 def test_agents_are_drained_and_resumed_by_administrators(caller, service):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     root, ada = caller("root", Scope.ADMIN), caller("ada")
     refused = ada.post("/api/v1/agents/a1/drain", json={})
     assert (refused.status_code, refused.json()["type"]) == (403, "urn:muster:scope")

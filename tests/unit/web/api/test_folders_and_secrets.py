@@ -60,7 +60,7 @@ def mounted(service):
 
 
 def test_a_folder_is_made_shown_listed_and_removed(caller, service, asked_agents):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     ada = caller("ada")
     made = ada.post(FOLDERS, json={"name": "data", "quota_bytes": 1 << 30})
     assert made.status_code == 201, made.text
@@ -87,7 +87,7 @@ def test_a_folder_is_made_shown_listed_and_removed(caller, service, asked_agents
 
 @pytest.mark.usefixtures("asked_agents")
 def test_an_agent_that_does_not_answer_is_named_and_keeps_its_part(caller, service):
-    service.store.save_agents([make_agent("a1"), make_agent("far")])
+    service.store.agents.save([make_agent("a1"), make_agent("far")])
     ada = caller("ada")
     assert ada.post(FOLDERS, json={"name": "data"}).json()["problems"] == {"far": "no route to far"}
     removed = ada.delete(f"{FOLDERS}/data").json()

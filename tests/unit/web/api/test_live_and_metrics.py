@@ -113,7 +113,7 @@ def measured(client):
 
 
 def test_metrics_count_the_queue_the_sessions_and_the_slots(caller, service, prometheus):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     ada = caller("ada")
     ada.post(SESSIONS, json={**SMALL, "name": "train"})
     service.store.add_to_counters({"pass-le-0.1": 2, "pass-us": 150_000})
@@ -144,7 +144,7 @@ def test_users_make_no_series_by_naming_groups(caller, service, prometheus):
     samples = measured(prometheus)
     assert {name for name in samples if "queue_length" in name} == {'muster_queue_length{group="(none)"}'}
     assert samples['muster_queue_length{group="(none)"}'] == "3.0"
-    service.store.save_agents([make_agent("a1", resource_group="made-up-1")])
+    service.store.agents.save([make_agent("a1", resource_group="made-up-1")])
     samples = measured(prometheus)
     assert samples['muster_queue_length{group="(none)"}'] == "2.0"
     assert samples['muster_queue_length{group="made-up-1"}'] == "1.0"
@@ -159,7 +159,7 @@ def with_sick_gpus() -> Agent:
 
 
 def test_metrics_name_sick_gpus_and_the_symptoms(service, prometheus):
-    service.store.save_agents([with_sick_gpus()])
+    service.store.agents.save([with_sick_gpus()])
     sick = {name: value for name, value in measured(prometheus).items() if name.startswith("muster_gpu_")}
     assert sick == {
         'muster_gpu_quarantined{agent="a1",gpu="GPU-a1-0",symptom="recovery"}': "1.0",
@@ -170,7 +170,7 @@ def test_metrics_name_sick_gpus_and_the_symptoms(service, prometheus):
 
 def test_metrics_tell_of_launches_hosts_and_requests(caller, service, prometheus):
     busy = replace(make_agent("a2", gpus=2), report=report_from_agent(WITH_IMAGES))
-    service.store.save_agents([make_agent("a1"), busy])
+    service.store.agents.save([make_agent("a1"), busy])
     measured(prometheus)  # launches are counted from here on
     session = placed_on(make_session(1), "a1", state=SessionState.PENDING)
     service.store.add([session])
@@ -202,7 +202,7 @@ def dashboards_queries() -> list[str]:
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are_and_for_all_of_them(service, prometheus):
-    service.store.save_agents([with_sick_gpus()])
+    service.store.agents.save([with_sick_gpus()])
     named = {name.partition("{")[0] for name in measured(prometheus)}
     in_dashboards = {name for query in dashboards_queries() for name in re.findall(r"\bmuster_[a-z_]+", query)}
     assert in_dashboards
@@ -225,7 +225,7 @@ def promtool() -> Callable[..., None]:
 
 
 def test_prometheus_own_linter_finds_nothing_in_the_metrics(service, prometheus, promtool):
-    service.store.save_agents([with_sick_gpus()])
+    service.store.agents.save([with_sick_gpus()])
     measured(prometheus)
     text = prometheus.get("/metrics").text
     assert "muster_gpu_quarantined{" in text

@@ -74,7 +74,7 @@ def test_a_wait_names_no_other_users_session_in_any_view(caller, hers, service):
 
 
 def test_a_suggestion_names_no_other_users_session_and_says_all_that_has_to_be_done(caller, service):
-    service.store.save_agents([make_agent("a1", cpus=4)])
+    service.store.agents.save([make_agent("a1", cpus=4)])
     service.store.add([placed_on(make_session(1, name="private-work", owner="eve", cpu=4), "a1")])
     ada = caller("ada")
     submitted(ada, name="mine", hold=True)
@@ -123,7 +123,7 @@ def test_a_name_means_ones_own_session_though_anothers_bears_it_now(caller):
 
 @pytest.mark.usefixtures("hers")
 def test_agents_tell_nothing_of_others_sessions(caller, service):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     session = placed_on(service.store.find("private-work"), "a1")
     assert session.agents == ("a1",)
     for path in ("agents", "gpus"):

@@ -58,7 +58,7 @@ def same(remote, *arguments):
 
 
 def test_every_command_prints_what_it_prints_on_the_control_node(remote, service):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     ada = remote("ada", Scope.ADMIN)
     answer = ada("submit", *SMALL, "--name", "train", "-N", "2", "--env", "A=b", "--begin", "now+1h", "-c", "true")
     assert (answer.code, answer.out.split()[:2]) == (0, ["Submitted", "train"])
@@ -88,7 +88,7 @@ def test_every_command_prints_what_it_prints_on_the_control_node(remote, service
 
 
 def test_folders_secrets_images_and_reports_are_shown_as_on_the_control_node(remote, service, tmp_path):
-    service.store.save_agents([replace(make_agent("far"), state=AgentState.LOST, problem="no route")])
+    service.store.agents.save([replace(make_agent("far"), state=AgentState.LOST, problem="no route")])
     (tmp_path / "images.yml").write_text(yaml.safe_dump({"images": [{"name": "base", "reference": "lab/base:1"}]}))
     ran = replace(
         placed_on(make_session(1, name="ran", time_limit="1h"), "far"), owner="ada", submitted_at=time.time() - 60
@@ -149,7 +149,7 @@ def test_folders_secrets_images_and_reports_are_shown_as_on_the_control_node(rem
 
 
 def test_a_commit_is_waited_for_and_its_failure_reported(remote, service, monkeypatch):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     service.store.add([replace(placed_on(make_session(1, name="ran"), "a1"), owner="ada")])
     outcomes = [ImageError("it is too large", permanent=True), Made("sha256:" + "1" * 64, 1 << 20)]
 

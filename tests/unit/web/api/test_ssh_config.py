@@ -14,7 +14,7 @@ from tests.unit.running_sessions import running_session
 @pytest.fixture
 def home(service, tmp_path):
     """Return ada's home directory, who has sessions that run, one that waits, and a configuration of their own."""
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     service.store.add(
         [
             running_session(1, "a1", name="lab", cluster_size=2),

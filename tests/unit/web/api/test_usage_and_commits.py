@@ -29,7 +29,7 @@ IMAGE = "ada/train:2"
 @pytest.fixture
 def running(service):
     """Puts a session into the store that has run for an hour on agent a1."""
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
 
     def put(number, owner, project="default"):
         made = placed_on(make_session(number, name=f"of-{owner}", project=project), "a1", state=SessionState.RUNNING)
@@ -359,7 +359,7 @@ def interrupted(caller, running, engine, service):
     service.store.images.forget(known)
     service.store.images.claim(replace(known, image_id="", created_at=known.created_at - 600))
     held = [{"id": "sha256:" + "1" * 64, "tags": [IMAGE], "size_bytes": 1}]
-    service.store.save_agents([reporting(make_agent("a1"), images=held)])
+    service.store.agents.save([reporting(make_agent("a1"), images=held)])
     return ada
 
 
@@ -373,7 +373,7 @@ def test_a_commit_that_was_interrupted_at_its_end_can_be_made_again(interrupted,
 
 
 def test_what_an_interrupted_commit_left_on_another_agent_is_named_as_such(interrupted, service):
-    service.store.save_agents([make_agent("a2")])
+    service.store.agents.save([make_agent("a2")])
     elsewhere = placed_on(make_session(2, name="elsewhere"), "a2", state=SessionState.RUNNING)
     service.store.add([replace(elsewhere, owner="ada")])
     answer = begun(interrupted, "elsewhere")

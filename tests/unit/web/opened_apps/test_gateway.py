@@ -82,7 +82,7 @@ def session(service):
     """Return ada's running session with apps."""
     made = replace(running_session(1, "a1", name="hers", **APPS), owner="ada")
     service.store.add([made])
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     return made
 
 

@@ -124,7 +124,7 @@ def test_a_folder_that_a_session_mounts_is_named_and_not_removed(browser, caller
 
 
 def test_folders_kept_on_absent_agents_are_shown(browser, service):
-    service.store.save_agents([replace(make_agent("far"), state=AgentState.LOST, problem="no <b>route</b>")])
+    service.store.agents.save([replace(make_agent("far"), state=AgentState.LOST, problem="no <b>route</b>")])
     ada = browser("ada")
     ada.post("/folders", data={"name": "data"})
     text = ada.get("/folders?sizes=true").text

@@ -47,7 +47,7 @@ def words(text):
 
 @pytest.mark.usefixtures("catalog")
 def test_images_are_listed_with_their_versions_and_lead_to_launch(browser, service):
-    service.store.save_agents(
+    service.store.agents.save(
         [holding("a1", "lab/torch:2.9", OLD, 3 << 30), holding("a2", "lab/torch:2.9", NEW, 1 << 30), make_agent("a3")]
     )
     text = browser("ada").get("/images").text
@@ -83,7 +83,7 @@ def test_a_token_that_only_reads_gets_no_link_to_launch(browser):
 
 
 def test_an_author_removes_what_they_committed(browser, service, monkeypatch):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     for owner in ("ada", "eve"):
         made = CommittedImage(f"lab/{owner}", "1", owner, public=True, message="", parent="busybox", parent_id=OLD,
                               session_id=new_id(1), session_name="s1", kernel_name="sub1", agent_id="a1",

@@ -101,7 +101,7 @@ def raw(text, identity):
 @pytest.fixture
 def agents(service):
     hardware = {"cpus": 8, "mem_bytes": 16 << 30, "swarm": "manager"}
-    service.store.save_agents([make_agent("a1", **hardware), make_agent("a2", **hardware)])
+    service.store.agents.save([make_agent("a1", **hardware), make_agent("a2", **hardware)])
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_the_form_warns_of_an_image_that_nobody_knows(preview):
 
 
 def test_the_form_says_at_once_that_a_folder_is_not_there(preview, service):
-    service.store.save_agents([reporting(make_agent("a1"), directories=["shared"])])
+    service.store.agents.save([reporting(make_agent("a1"), directories=["shared"])])
     text = preview(mount_folder=["nosuch"], mount_target=[""])
     said = "there is no folder 'nosuch'; make it, or name another"
     assert element(text, "problem-mounts").endswith(said)
@@ -170,7 +170,7 @@ def test_the_form_shows_why_it_would_never_start_and_the_remedy(preview):
 
 
 def test_the_form_shows_why_it_would_wait_and_names_no_other_users_session(preview, caller, service):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     eve = caller("eve")
     submitted(eve, name="secret-work-1", cpu=6, priority=95, time_limit="1h")
     submitted(eve, name="secret-work-2", cpu=7, priority=90)
@@ -180,7 +180,7 @@ def test_the_form_shows_why_it_would_wait_and_names_no_other_users_session(previ
 
 
 def test_suggestions_name_no_session_of_others(preview, service):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     hers = placed_on(make_session(1, name="secret-work", cpu=6, time_limit="1h"), "a1")
     service.store.add([replace(hers, owner="eve")])
     text = preview(cpu="6")

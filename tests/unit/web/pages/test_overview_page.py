@@ -27,7 +27,7 @@ def section(text, identity):
 def cluster(service):
     """Leave two groups: in `default` ada and bob wait, and an agent is silent; one of `gpu` is drained."""
     now = time.time()
-    service.store.save_agents(
+    service.store.agents.save(
         [
             make_agent("a1", cpus=8, mem_bytes=16 << 30),
             replace(make_agent("a2", cpus=8), state=AgentState.UNREACHABLE, unreachable_since=now - 60),
@@ -111,7 +111,7 @@ def test_the_list_shows_what_failed(browser):
 
 
 def test_what_can_never_start_is_no_head_of_a_queue(browser, service):
-    service.store.save_agents([make_agent("a1", cpus=8)])
+    service.store.agents.save([make_agent("a1", cpus=8)])
     waiting = [make_session(1, name="impossible", cpu=900), make_session(2, name="possible", cpu=1)]
     service.store.add([replace(session, owner="ada") for session in waiting])
     head = section(browser("ada").get("/overview").text, "group-1")

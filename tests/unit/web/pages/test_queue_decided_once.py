@@ -28,7 +28,7 @@ def decided(monkeypatch, service):
         return schedule(snapshot, memory)
 
     monkeypatch.setattr(decided_queue, "schedule", counted)
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     service.store.add([make_session(number, owner="ada", cpu=80) for number in range(1, 4)])
     return snapshots
 

@@ -15,7 +15,7 @@ def agent(service):
     """Save one agent with 8 cores: a session of 6 fits, and two of them do not."""
     agent = make_agent("a1")
     assert agent.capacity.cpu == 8000
-    service.store.save_agents([agent])
+    service.store.agents.save([agent])
 
 
 def rows(text):

@@ -13,7 +13,7 @@ API = "/api/v1/reservations"
 
 @pytest.fixture(autouse=True)
 def _agents(service):
-    service.store.save_agents([make_agent("a1"), make_agent("a2")])
+    service.store.agents.save([make_agent("a1"), make_agent("a2")])
 
 
 def records(service):

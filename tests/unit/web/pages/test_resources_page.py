@@ -36,7 +36,7 @@ def on_gpu(number, owner, name, amount, **values):
 def shared_gpu(service):
     """Share a GPU of two units: another user has a half, and ada a quarter."""
     agent = make_agent("a1", gpus=1, units_per_gpu=2, rack="r7", labels={"disk": "ssd"})
-    service.store.save_agents([agent])
+    service.store.agents.save([agent])
     service.store.add([on_gpu(1, "ada", "mine", 500), on_gpu(2, "somebody-else", "private-work", 1000)])
     return agent
 
@@ -80,7 +80,7 @@ def test_a_sick_gpu_is_marked_with_its_cause(service, browser):
     report, inventory = host_of("a1", gpus=2)
     report["gpu_health"][0]["xids"] = [{"number": 79, "sequence": 3}]
     report["gpu_health"][1]["throttled"] = ["<heat>"]
-    service.store.save_agents([observed("a1", report, inventory, time.time())])
+    service.store.agents.save([observed("a1", report, inventory, time.time())])
     ada = browser("ada")
     for path in ("/resources", "/resources/a1"):
         text = plain(ada.get(path).text)
@@ -92,7 +92,7 @@ def test_instances_of_a_gpu_share_one_bar(service, browser):
     report, inventory = host_of("a1", gpus=2)
     for number, gpu in enumerate(report["gpus"]):
         gpu |= {"index": 0, "uuid": f"MIG-{number}", "parent_uuid": "GPU-1", "mig_profile": "3g.40gb", "fraction": 500}
-    service.store.save_agents([observed("a1", report, inventory, time.time())])
+    service.store.agents.save([observed("a1", report, inventory, time.time())])
     text = browser("ada").get("/resources/a1").text
     assert text.count('<svg class="gpu"') == 1
     widths = re.findall(r'class="gpu-free" x="([\d.]+)" y="1" width="([\d.]+)"', text)
@@ -104,9 +104,9 @@ def test_agents_in_trouble_come_first_and_say_why(service, browser):
     lost = replace(
         make_agent("z9"), state=AgentState.LOST, problem=f"ssh: {NASTY}", unreachable_since=time.time() - 200_000
     )
-    service.store.save_agents([make_agent("a1"), lost])
-    service.store.drain_agent("a1", NASTY)
-    service.store.save_agents([make_agent("b1")])
+    service.store.agents.save([make_agent("a1"), lost])
+    service.store.agents.drain("a1", NASTY)
+    service.store.agents.save([make_agent("b1")])
     text = browser("ada").get("/resources").text
     assert re.findall(r'<tr id="agent-(\w+)">', text) == ["a1", "z9", "b1"]
     assert NASTY not in text
@@ -118,16 +118,16 @@ def test_agents_in_trouble_come_first_and_say_why(service, browser):
 
 def test_an_agent_says_what_it_could_not_remove(service, browser):
     left = [{"name": f"network muster-{n}", "error": "it is in use"} for n in range(2)]
-    service.store.save_agents([reporting(make_agent("a1"), leftovers=left)])
+    service.store.agents.save([reporting(make_agent("a1"), leftovers=left)])
     ada = browser("ada")
     for path in ("/resources", "/resources/a1"):
         assert "The agent cannot yet remove 2 parts of ended sessions" in plain(ada.get(path).text)
-    service.store.save_agents([reporting(make_agent("a1"), leftovers=left[:1])])
+    service.store.agents.save([reporting(make_agent("a1"), leftovers=left[:1])])
     assert "remove 1 part of ended sessions" in plain(ada.get("/resources/a1").text)
 
 
 def test_plots_say_in_words_and_in_a_table_what_they_show(service, browser):
-    service.store.save_agents([make_agent("a1"), make_agent("g1", resource_group="gpu")])
+    service.store.agents.save([make_agent("a1"), make_agent("g1", resource_group="gpu")])
     sampled(service)
     sampled(service, "g1", "gpu", cpu=Amount(2000, 1000, None), gpu=Amount(8000, 2500, 1250.0))
     text = browser("ada").get("/resources").text
@@ -145,7 +145,7 @@ def test_plots_say_in_words_and_in_a_table_what_they_show(service, browser):
 
 
 def test_a_group_is_paged_and_all_groups_show_the_first_agents(service, browser):
-    service.store.save_agents([make_agent(f"a{number:03}") for number in range(130)])
+    service.store.agents.save([make_agent(f"a{number:03}") for number in range(130)])
     ada = browser("ada")
     assert ada.get("/resources").text.count('<tr id="agent-') == 20
     assert "All 130 agents of default" in ada.get("/resources").text
@@ -175,7 +175,7 @@ def test_htmx_requests_the_live_part_alone(browser):
     ],
 )
 def test_missing_resources_are_named_without_a_traceback(service, browser, path, status):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     answer = browser("ada").get(path)
     assert answer.status_code == status
     assert "Traceback" not in answer.text
@@ -186,23 +186,23 @@ def test_without_agents_the_page_says_so(browser):
 
 
 def test_an_administrator_drains_with_a_reason_and_resumes(service, browser):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     root = browser("root", Scope.ADMIN)
     assert 'href="/resources/a1#drain"' in root.get("/resources").text
     htmx = {"HX-Request": "true"}
     said = root.post("/resources/a1/drain", data={"reason": " new disk "}, headers=htmx)
     assert (said.status_code, "a1 is drained" in said.headers["HX-Trigger"]) == (204, True)
-    assert [agent.drain_reason for agent in service.store.agents()] == ["new disk"]
+    assert [agent.drain_reason for agent in service.store.agents.all()] == ["new disk"]
     assert "new disk" in root.get("/resources/a1").text
     assert 'hx-post="/resources/a1/resume"' in root.get("/resources").text
     assert root.post("/resources/a1/resume", headers=htmx).status_code == 204
-    assert [agent.drain_reason for agent in service.store.agents()] == [None]
+    assert [agent.drain_reason for agent in service.store.agents.all()] == [None]
     assert root.post("/resources/none/drain", headers=htmx).status_code == 404
 
 
 def test_a_suspect_agent_says_why_and_an_administrator_resumes_it(service, browser):
-    service.store.save_agents([make_agent("a1")])
-    service.store.save_launch_records({"a1": LaunchRecord((), time.time() + 600, "launches fail there")})
+    service.store.agents.save([make_agent("a1")])
+    service.store.agents.save_launch_records({"a1": LaunchRecord((), time.time() + 600, "launches fail there")})
     root = browser("root", Scope.ADMIN)
     for path in ("/resources", "/resources/a1"):
         text = root.get(path).text
@@ -216,23 +216,23 @@ def test_a_suspect_agent_says_why_and_an_administrator_resumes_it(service, brows
 
 @pytest.mark.parametrize("scope", [Scope.USER, Scope.READ])
 def test_only_administrators_drain(service, browser, scope):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     ada = browser("ada", scope)
     assert "drain" not in ada.get("/resources/a1").text.lower()
     for action in ("drain", "resume"):
         assert ada.post(f"/resources/a1/{action}", headers={"HX-Request": "true"}).status_code == 403
-    assert service.store.agents()[0].drain_reason is None
+    assert service.store.agents.all()[0].drain_reason is None
 
 
 def test_an_agents_page_shows_only_catalog_images_that_the_user_may_use(service, browser):
     report, inventory = host_of("a1")
     report["images"].append({"id": "sha256:x", "tags": ["eve/private-model:1"], "size_bytes": 1})
-    service.store.save_agents([observed("a1", report, inventory, time.time())])
+    service.store.agents.save([observed("a1", report, inventory, time.time())])
     assert "private-model" not in browser("ada").get("/resources/a1").text
 
 
 def test_use_over_time_by_the_api_has_the_numbers_of_the_plots(service, caller):
-    service.store.save_agents([make_agent("a1"), make_agent("g1", resource_group="gpu")])
+    service.store.agents.save([make_agent("a1"), make_agent("g1", resource_group="gpu")])
     sampled(service)
     sampled(service, "g1", "gpu", cpu=Amount(2000, 1000, None))
     ada = caller("ada")
@@ -257,7 +257,7 @@ def test_use_over_time_by_the_api_has_the_numbers_of_the_plots(service, caller):
 
 
 def test_an_agents_page_outlives_a_catalog_that_cannot_be_read(browser, service):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     ada = browser("ada")
     assert "none of the catalog" in ada.get("/resources/a1").text
     service.settings.catalog.write_text("images: [")

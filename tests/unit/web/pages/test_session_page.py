@@ -215,7 +215,7 @@ def test_what_a_dialog_refuses_is_in_the_audit_log_as_refused(browser, add, serv
 
 
 def test_users_texts_are_shown_as_text(browser, add, watched, service):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     made = make_session(
         1, command=NASTY, env={"EVIL": NASTY}, project=NASTY, image="busybox", bootstrap=NASTY, labels={"x": NASTY}
     )
@@ -252,7 +252,7 @@ def test_the_page_shows_the_spec_as_a_file_and_as_a_command_line(browser, caller
 
 
 def test_the_page_says_why_it_waits_and_what_would_help_without_naming_others(browser, service, add):
-    service.store.save_agents([make_agent("a1", cpus=2, mem_bytes=4 << 30)])
+    service.store.agents.save([make_agent("a1", cpus=2, mem_bytes=4 << 30)])
     hers = placed_on(make_session(1, name="secret-project", cpu=2), "a1")
     add(replace(hers, owner="eve"))
     message = "session secret-project of eve is ahead"
@@ -276,7 +276,7 @@ def test_the_page_says_why_it_waits_and_what_would_help_without_naming_others(br
 
 
 def test_a_sessions_usage_is_in_its_containers_row(browser, add, watched, service):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     session = add(in_state(1, SessionState.RUNNING))
     ada = browser("ada")
     assert ada.get(f"/sessions/{session.id}/use").text.count("measuring") == 4
@@ -298,7 +298,7 @@ def test_a_sessions_usage_is_in_its_containers_row(browser, add, watched, servic
 
 def test_a_container_tells_which_part_of_which_gpu_it_has(browser, add, service):
     agent = make_agent("a1", gpus=1, units_per_gpu=2)
-    service.store.save_agents([agent])
+    service.store.agents.save([agent])
     session = placed_on(make_session(1, fgpu=0.5), "a1")
     share = Allocation("a1", (GpuShare(agent.gpus[0].uuid, 500, whole=False),))
     kernel = replace(session.main, allocation=share, container_state="exited", exit_code=137, oom_killed=True)
@@ -341,7 +341,7 @@ def test_apps_tell_how_they_fare_and_those_that_answer_can_be_opened(app, browse
     health = {"jupyterlab": {"healthy": True, "exit_code": None, "problem": ""},
             "gone": {"healthy": False, "exit_code": 127, "problem": "the image lacks its program"}}  # fmt: skip
     entry = kernel_entry(session, "main1", apps=health)
-    service.store.save_agents([reporting(make_agent("a1"), kernels=[entry])])
+    service.store.agents.save([reporting(make_agent("a1"), kernels=[entry])])
     add(session)
     ada = browser("ada")
     # Without ports for apps, the page shows the command line instead.

@@ -12,7 +12,7 @@ PAGES = ("/overview", "/queue", "/sessions", "/sessions?show=all&page=1")
 
 @pytest.fixture(autouse=True)
 def sessions(service):
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     service.store.add([make_session(number, owner=owner) for number, owner in ((1, "ada"), (2, "bob"))])
 
 

@@ -29,7 +29,7 @@ _COMMAND_LINE = re.compile(r"(?<![\w-])--[a-z]|\b(?:NAME|OWNER|VALUE|COMMAND|POR
 
 @pytest.mark.parametrize("path", PAGES)
 def test_no_sentence_of_a_page_is_worded_like_the_command_line(browser, caller, service, path):
-    service.store.save_agents([make_agent()])
+    service.store.agents.save([make_agent()])
     assert caller("ada").post(SESSIONS, json={**SMALL, "name": "mine", "cpu": 999}).status_code == 201
     shown = browser("ada", Scope.ADMIN).get(path)
     assert shown.status_code == 200

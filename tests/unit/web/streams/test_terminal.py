@@ -64,7 +64,7 @@ def ssh(tmp_path, monkeypatch) -> Path:
 def train(service, ssh) -> str:
     """Return the id of ada's session of two kernels that runs."""
     assert ssh.is_dir()
-    service.store.save_agents([make_agent("a1")])
+    service.store.agents.save([make_agent("a1")])
     session = placed_on(make_session(1, name="train", cluster_size=2), "a1")
     main, sub = session.kernels
     running = replace(session, kernels=(replace(main, ssh_port=2222), sub), public_key="ssh-ed25519 AAAA")
