@@ -156,7 +156,8 @@ def sync(reference: str, source: str | None, targets: tuple[str, ...], group: st
             }
         )
     elif not changed and not any(outcome.error for outcome in outcomes):
-        click.echo(f"nothing to do: {len(outcomes)} agents have {plan.reference} as {plan.source.id} has it")
+        others = f" and {len(outcomes)} other{'s' * (len(outcomes) > 1)}" if outcomes else ""
+        click.echo(f"nothing to do: {plan.reference} is on {plan.source.id}{others} already")
     if any(outcome.error for outcome in outcomes):
         raise click.exceptions.Exit(1)
 

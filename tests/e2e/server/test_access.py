@@ -167,7 +167,9 @@ def test_an_image_is_copied_to_the_agents_that_lack_it(new_node, elsewhere, smal
     assert image_id(elsewhere.agent(), small_image) == held
 
     again = node.run("images", "sync", small_image, "--to", "far,near")
-    assert "nothing to do" in again.out
+    assert again.out.splitlines()[-1] == f"nothing to do: {small_image} is on near and 1 other already"
+    alone = node.run("images", "sync", small_image, "--from", "near", "--to", "near")
+    assert alone.out == f"nothing to do: {small_image} is on near already\n"
     assert node.run("images", "sync", small_image, "--to", "far", "--json").json()["changed"] is False
 
 
