@@ -15,7 +15,6 @@ from muster.core.model.heartbeat import Worker
 from muster.core.model.session import SessionState
 from muster.core.values.errors import (
     AgentUnreachableError,
-    DatabaseAwayError,
     PassInProgressError,
     QueueLockLostError,
     StoreUnavailableError,
@@ -69,7 +68,7 @@ def run_daemon(settings: Settings, on_compiled: Callable[[], None] = lambda: Non
                     watchers = _Watchers(settings, shell.store, gateway)
                 with _queue(settings, stop) as lock:
                     _work(settings, shell, watchers, lock, stop, trouble, on_compiled)
-            except (QueueLockLostError, StoreUnavailableError, DatabaseAwayError, OSError) as error:
+            except (QueueLockLostError, StoreUnavailableError, OSError) as error:
                 trouble.note(f"{error}; trying again")
                 # Each try observes all agents, so tries become rarer the more often they fail.
                 worked = time.monotonic() - began > _LONGEST_PAUSE_S

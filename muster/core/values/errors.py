@@ -35,10 +35,6 @@ class SettingsError(BadInputError):
     """The settings file is not valid."""
 
 
-class DatabaseAwayError(SettingsError):
-    """The database cannot be opened now, and may be later: it is away, or its disk is full."""
-
-
 class PassInProgressError(MusterError):
     """Another pass is at work on this queue."""
 
@@ -49,6 +45,10 @@ class QueueLockLostError(MusterError):
 
 class StoreUnavailableError(MusterError):
     """The database does not answer."""
+
+
+class DatabaseAwayError(StoreUnavailableError):
+    """The database cannot be opened now, and may be later: it is away, or its disk is full."""
 
 
 class OutcomeUnknownError(StoreUnavailableError):

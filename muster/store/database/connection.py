@@ -54,7 +54,7 @@ _FAULTS_OF_OURS = (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.NotSup
 
 
 def open_engine(url: str) -> sa.Engine:
-    """Raises SettingsError when the database cannot be opened, or is a newer Muster's."""
+    """Raises SettingsError if the database cannot be opened or is a newer Muster's, DatabaseAwayError if it is away."""
     engine = new_engine(url)
     try:
         if engine.dialect.name == "sqlite":
@@ -115,7 +115,7 @@ def _from_json(text: str) -> Any:  # noqa: ANN401 - whatever the column holds
     return json.loads(text)
 
 
-def cannot_be_opened(engine: sa.Engine, error: Exception) -> SettingsError:
+def cannot_be_opened(engine: sa.Engine, error: Exception) -> SettingsError | DatabaseAwayError:
     """Return the error as one line; a DatabaseAwayError for what may be over without a change of the settings."""
     cause, code = _cause_and_code(error)
     is_sqlite = engine.dialect.name == "sqlite"

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from muster.core.values.errors import (
-    DatabaseAwayError,
     MusterError,
     OutcomeUnknownError,
     SettingsError,
@@ -57,7 +56,10 @@ class DatabaseCopies(Protocol):
 
     @property
     def is_live(self) -> bool:
-        """Return whether it holds anything that a user made, or cannot be read. Raises SettingsError."""
+        """Return whether it holds anything that a user made, or cannot be read.
+
+        Raises SettingsError and StoreUnavailableError.
+        """
 
     def users(self) -> Sequence[str]:
         """Return the names of other processes of Muster that are connected to it, as far as it knows."""
@@ -145,7 +147,7 @@ class _SqliteCopies(_Copies):
             return False
         try:
             return self._has_rows()
-        except SettingsError:
+        except (SettingsError, StoreUnavailableError):
             return True
 
     def users(self) -> Sequence[str]:
@@ -274,8 +276,6 @@ class _PostgresqlCopies(_Copies):
                 if may_be_there and self._version_table() != former:
                     return
                 self._run("psql", *options, *(f"--file={file}" for file in (drops, path, noted)))
-            except DatabaseAwayError as error:
-                raise StoreUnavailableError(str(error)) from None
             except _ServerLostError as error:
                 raise OutcomeUnknownError(f"{error}; it is not known whether all was restored: restore again") from None
 

@@ -187,6 +187,14 @@ def test_wrong_settings_name_the_file_and_the_field(tmp_path, values, said):
     assert "database" in values or str(path) in answer.err
 
 
+def test_a_database_that_is_away_is_no_wrong_input(tmp_path):
+    """A script may try again what ended with exit code 1."""
+    write_settings(tmp_path, {"database": "postgresql://muster@127.0.0.1:1/muster"})
+    answer = muster("ls")
+    assert (answer.code, len(answer.errors)) == (1, 1)
+    assert "muster@127.0.0.1:1/muster cannot be opened" in answer.err
+
+
 def test_a_catalog_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "images.yml").write_bytes(b"\xff\xfe")
     answer = muster("submit")
