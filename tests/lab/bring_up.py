@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.lab.host import ROOT, docker
+from tests.lab.host import ROOT, docker, hosts_suite, own_suite
 from tests.lab.host_network import Host, HostNetwork
 
 # Not of the ranges that engines take their own networks from.
@@ -78,11 +78,13 @@ def _silent_commands() -> list[str]:
 
 
 def give_what_is_here(host: Host) -> None:
-    """Give a host this machine's default image and session runtime, if there are any.
+    """Give a host this machine's default image and session runtime, if there are any, and are of its release.
 
     Where this machine was provisioned by the same roles, they find the host's as they want them and make no second
     ones. How hosts get them from each other, and build their own, is shown once, by tests/lab/test_provisioning.py.
     """
+    if hosts_suite() != own_suite():
+        return
     image = "muster/default:latest"
     if docker("image", "ls", "--quiet", image) and not docker("exec", host.name, "docker", "image", "ls", "-q", image):
         _pipe(["docker", "save", image], ["docker", "exec", "--interactive", host.name, "docker", "load", "--quiet"])
@@ -100,7 +102,7 @@ def _pipe(source: list[str], target: list[str]) -> None:
 
 
 def is_up(count: int) -> bool:
-    """Return whether these hosts run, and were provisioned by roles and playbooks as they are now."""
+    """Return whether these hosts run, and were made and provisioned as they would be now."""
     return (
         [host.name for host in NETWORK.hosts()] == host_names(count)
         and PROVISIONED.exists()
@@ -110,7 +112,7 @@ def is_up(count: int) -> bool:
 
 def _what_was_provisioned() -> str:
     """Return a hash of everything that provisioning depends on, with the containers' ids."""
-    inputs = hashlib.sha256(",".join(NETWORK.container_ids()).encode())
+    inputs = hashlib.sha256(",".join([hosts_suite(), *NETWORK.container_ids()]).encode())
     for folder in ("roles", "playbooks", "filter_plugins", "plugins/module_utils"):
         for path in sorted(file for file in (ROOT / folder).rglob("*") if file.is_file() and file.suffix != ".pyc"):
             inputs.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())

@@ -1,12 +1,13 @@
 """A test host: a container that looks like a freshly installed Debian with systemd and nothing else.
 
-Its image is made here from this machine's own distribution, once per recipe. DEVELOPERS.md says why each of the options
-is needed.
+Its image is made here once per recipe, of this machine's own release or of the one in MUSTER_TEST_SUITE. DEVELOPERS.md
+says why each of the options is needed.
 """
 
 import fcntl
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,7 +22,11 @@ REPOSITORY = "muster-test-host"
 # The packages of any installed Debian, and of those that Muster needs only python3.
 PACKAGES = ["ca-certificates", "dbus", "iproute2", "python3", "systemd", "systemd-sysv"]
 # Systemd inside needs its own view of /sys writable; the host's cgroup tree is never bound in (it would be changed).
+# From 256 on it boots with control groups of version 1 only where the command line of the Linux kernel, which it reads
+# from this variable, says so.
 BOOT = """
+[ -e /sys/fs/cgroup/cgroup.controllers ] ||
+  export SYSTEMD_PROC_CMDLINE='systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1'
 mount -o remount,rw /sys
 mount -o remount,bind,rw /sys/fs/cgroup
 for d in /sys/fs/cgroup/*; do mountpoint -q "$d" && mount -o remount,bind,rw "$d"; done
@@ -43,7 +48,8 @@ export DEBIAN_FRONTEND=noninteractive
 echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/test-host
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends openssh-server
-apt-get install -y -qq --no-install-recommends --download-only docker.io iptables nftables procps
+client=$(apt-cache pkgnames docker-cli | grep -x docker-cli || true)
+apt-get install -y -qq --no-install-recommends --download-only docker.io $client iptables nftables procps
 rm -f /etc/ssh/ssh_host_*
 mkdir /var/cache/compiled-sources
 echo import compiled_sources >/usr/lib/python3/dist-packages/compiled_sources.pth
@@ -55,7 +61,8 @@ WITH_ENGINE = """
 export DEBIAN_FRONTEND=noninteractive
 printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d
 chmod +x /usr/sbin/policy-rc.d
-apt-get install -y -qq --no-install-recommends docker.io iptables procps
+client=$(apt-cache pkgnames docker-cli | grep -x docker-cli || true)
+apt-get install -y -qq --no-install-recommends docker.io $client iptables procps
 rm /usr/sbin/policy-rc.d
 """
 
@@ -81,14 +88,25 @@ def bare_root() -> str:
         return _bare_root()
 
 
-def _bare_root() -> str:
-    maker = ROOT / "roles/images/files/make_image.py"
+def own_suite() -> str:
+    """Return the name of this machine's release. Raises HostError if it has none."""
     suite = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
     if suite is None:
         raise HostError("this machine is no Debian or Ubuntu, and test hosts are made from its packages")
-    recipe = json.dumps({"suite": suite[1], "packages": PACKAGES})
+    return suite[1]
+
+
+def hosts_suite() -> str:
+    """Return the name of the release that test hosts have."""
+    return os.environ.get("MUSTER_TEST_SUITE") or own_suite()
+
+
+def _bare_root() -> str:
+    maker = ROOT / "roles/images/files/make_image.py"
+    suite = hosts_suite()
+    recipe = json.dumps({"suite": suite, "packages": PACKAGES})
     recipe_hash = hashlib.sha256(recipe.encode() + maker.read_bytes()).hexdigest()[:12]
-    reference = f"{REPOSITORY}:{recipe_hash}"
+    reference = f"{REPOSITORY}:{suite}-{recipe_hash}"
     if not docker("image", "ls", "--quiet", reference):
         _remove_images(keep="")
         subprocess.run([sys.executable, maker, reference, recipe, recipe_hash], stdout=subprocess.DEVNULL, check=True)
@@ -130,8 +148,12 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def _remove_images(keep: str) -> None:
-    """Remove what older recipes made, as far as no host runs from it. `keep` stays, with what it is made from."""
-    for reference in docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", REPOSITORY).split():
+    """Remove what older recipes of this release made, as far as no host runs from it.
+
+    `keep` stays, with what it is made from.
+    """
+    pattern = f"{REPOSITORY}:{hosts_suite()}-*"
+    for reference in docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", pattern).split():
         if not keep.startswith(reference):
             docker("image", "rm", reference, check=False)
 
