@@ -21,6 +21,9 @@ KEYRINGS = {
 }
 # With less, images that are larger than usual might not fit.
 ENOUGH_MEMORY_BYTES = 8 << 30
+# A release's own packages, and what is published beside them. A rolling one has nothing beside it.
+PARTS = ("", "-updates", "-security")
+ROLLING = ("sid", "unstable")
 # What nobody reads in a container; licences stay.
 LEFT_OUT = [
     "path-exclude=/usr/share/man/*",
@@ -36,8 +39,17 @@ def output_of(*command: str) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL).stdout.decode()
 
 
-def sources(suite: str) -> list[str]:
-    """Return lines for sources.list: of the host's sources those of its distribution, for `suite`."""
+def host_release() -> str:
+    """Return the codename of the host's own release; empty if it has none."""
+    named = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
+    return named[1] if named else ""
+
+
+def sources(suite: str, release: str) -> list[str]:
+    """Return lines for sources.list: of the host's sources those of its distribution, for `suite`.
+
+    `release` is the host's own. For another one the same mirrors are asked, for its security updates too.
+    """
     own = []
     for target in output_of(
         "apt-get", "indextargets", "--format", "$(ORIGIN)|$(REPO_URI)|$(CODENAME)|$(COMPONENT)", "Created-By: Packages"
@@ -45,11 +57,14 @@ def sources(suite: str) -> list[str]:
         origin, uri, codename, component = target.split("|")
         if origin in KEYRINGS and re.match(r"(https?|file):", uri):
             own.append((origin, uri, codename, component))
-    desired = (suite, suite + "-updates", suite + "-security")
+    desired = [suite + part for part in PARTS]
     chosen = [entry for entry in own if entry[2] in desired]
-    if not chosen and own:
-        # Another release than the host's: the same mirror has it.
-        chosen = [(own[0][0], own[0][1], suite, "main")]
+    if not chosen:
+        others = {release + part: suite + part for part in (PARTS[:1] if suite in ROLLING else PARTS)}
+        # Other components may be named otherwise there.
+        chosen = [
+            (origin, uri, others[codename], "main") for origin, uri, codename, _ in own if codename in others
+        ] or [(origin, uri, suite, "main") for origin, uri, _, _ in own[:1]]
     if not chosen:
         sys.exit("image: apt on this host knows no Debian or Ubuntu source; run `apt-get update` and check its sources")
     return [
@@ -94,7 +109,7 @@ def main() -> None:
             *proxy_options(),
             # The host's proxy and name must not travel in the image.
             '--customize-hook=rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/etc/hostname"',
-            recipe["suite"], archive, *sources(recipe["suite"]),
+            recipe["suite"], archive, *sources(recipe["suite"], host_release()),
             within=[*in_memory(work), "env", "TMPDIR=" + work],
         )  # fmt: skip
         run(
