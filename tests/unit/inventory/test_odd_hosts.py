@@ -194,3 +194,23 @@ def test_what_no_engine_could_meet_is_refused_before_one_is_installed(tmp_path, 
     said = run(tmp_path, [{**first, "ignore_errors": True}], **{**right, **wrong})
     assert ("ignored=1" in said) is bool(problem)
     assert problem in said
+
+
+@pytest.mark.parametrize(
+    ("release", "outcome"),
+    [
+        ("Debian", "apt: ['docker-cli']"),
+        ("Debian-12", "without its command line client `docker`. Install the one that belongs to it (`docker-ce-cli`"),
+        ("Ubuntu", "without its command line client `docker`. Install the one that belongs to it (`docker-ce-cli`"),
+    ],
+)
+def test_an_engine_without_its_client_gets_one_that_is_a_package_of_its_own(tmp_path, release, outcome):
+    """Debian 13's `docker.io` only recommends it. Elsewhere it is part of an engine's package, which may not be ours."""
+    chosen = tasks(
+        "docker_engine/tasks/client", "Refuse an engine whose client is no package of its own", "Install the client"
+    )
+    chosen[0]["ignore_errors"] = True
+    del chosen[1]["ansible.builtin.include_role"]
+    chosen[1]["ansible.builtin.debug"] = {"msg": "apt: {{ apt_packages_names }}"}
+    names = yaml.safe_load((ROOT / f"roles/docker_engine/vars/{release}.yml").read_text(encoding="utf-8"))
+    assert outcome in " ".join(run(tmp_path, chosen, **names).split())
