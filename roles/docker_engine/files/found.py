@@ -45,11 +45,17 @@ def text(path: str) -> str | None:
         return None
 
 
+def engine_socket() -> bool:
+    """Return whether there is an engine's socket; Podman puts a link to its own there."""
+    path = Path("/var/run/docker.sock")
+    return path.exists() and "podman" not in path.resolve().name
+
+
 def main() -> None:
     found = {
         "packages": packages(),
         "accounts": accounts(),
-        "engine": bool(shutil.which("dockerd", path=SYSTEM_PATH)) or Path("/var/run/docker.sock").exists(),
+        "engine": bool(shutil.which("dockerd", path=SYSTEM_PATH)) or engine_socket(),
         "files": {path: text(path) for path in FILES},
     }
     FOUND.parent.mkdir(mode=0o755, exist_ok=True)

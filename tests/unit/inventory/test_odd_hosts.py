@@ -1,6 +1,7 @@
 """Roles on hosts whose locale, encodings, paths and package lists are not those of a fresh installation."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -194,6 +195,45 @@ def test_what_no_engine_could_meet_is_refused_before_one_is_installed(tmp_path, 
     said = run(tmp_path, [{**first, "ignore_errors": True}], **{**right, **wrong})
     assert ("ignored=1" in said) is bool(problem)
     assert problem in said
+
+
+@pytest.mark.parametrize(
+    ("said", "is_refused"),
+    [
+        ("echo 'Docker version 26.1.5+dfsg1, build a72d7cd'", False),
+        ("echo 'Emulate Docker CLI using podman.' >&2; echo 'podman version 5.4.2'", True),
+        ("exit 127", False),
+    ],
+)
+def test_podman_in_dockers_place_is_refused_before_anything_is_written(tmp_path, programs, said, is_refused):
+    """Its socket answers as an engine's would, with a version of its own; Docker's package would remove it."""
+    programs("docker", said)
+    chosen = tasks(
+        "docker_engine/tasks/preflight", "Look for its command line client", "Refuse Podman in Docker's place"
+    )
+    chosen[1]["ignore_errors"] = True
+    output = " ".join(run(tmp_path, chosen).split())
+    assert ("ignored=1" in output) is is_refused
+    assert ("host has Podman in Docker's place" in output) is is_refused
+    assert ("`apt-get remove podman-docker`" in output) is is_refused
+
+
+def test_an_engine_beside_podmans_link_is_not_taken_for_the_hosts_own(tmp_path, programs):
+    """Otherwise a teardown would leave the engine that Muster installed in Podman's place."""
+    script = (ROOT / "roles/docker_engine/files/found.py").read_text(encoding="utf-8")
+    for path in ("/var/lib/muster/found.json", "/var/run/docker.sock"):
+        script = script.replace(path, str(tmp_path / Path(path).name))
+    script = re.sub(r'SYSTEM_PATH = ".*"', f'SYSTEM_PATH = "{tmp_path}/bin"', script)
+    programs("dpkg-query", "exit 0")
+    (tmp_path / "podman.sock").touch()
+    for make, is_engine in (
+        (lambda socket: socket.symlink_to(tmp_path / "podman.sock"), False),
+        (lambda socket: socket.touch(), True),
+    ):
+        (tmp_path / "docker.sock").unlink(missing_ok=True)
+        make(tmp_path / "docker.sock")
+        subprocess.run([sys.executable, "-c", script], check=True)
+        assert json.loads((tmp_path / "found.json").read_text())["engine"] is is_engine
 
 
 @pytest.mark.parametrize(
