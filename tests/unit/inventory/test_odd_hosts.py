@@ -245,7 +245,7 @@ def test_an_engine_beside_podmans_link_is_not_taken_for_the_hosts_own(tmp_path, 
     ],
 )
 def test_an_engine_without_its_client_gets_one_that_is_a_package_of_its_own(tmp_path, release, outcome):
-    """Debian 13's `docker.io` only recommends it. Elsewhere it is part of an engine's package, which may not be ours."""
+    """Debian 13's `docker.io` only recommends it. Elsewhere it comes with an engine, which may not be the host's."""
     chosen = tasks(
         "docker_engine/tasks/client", "Refuse an engine whose client is no package of its own", "Install the client"
     )
