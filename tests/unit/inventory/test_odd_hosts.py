@@ -254,3 +254,28 @@ def test_an_engine_without_its_client_gets_one_that_is_a_package_of_its_own(tmp_
     chosen[1]["ansible.builtin.debug"] = {"msg": "apt: {{ apt_packages_names }}"}
     names = yaml.safe_load((ROOT / f"roles/docker_engine/vars/{release}.yml").read_text(encoding="utf-8"))
     assert outcome in " ".join(run(tmp_path, chosen, **names).split())
+
+
+@pytest.mark.parametrize(
+    ("firewalld", "bridge", "is_refused"),
+    [
+        ("exit 0", True, False),
+        ('[ "$2" = --state ]', True, True),
+        ('[ "$2" = --state ]', False, False),
+        ("exit 252", True, False),  # as where it does not run
+    ],
+)
+def test_an_engine_that_firewalld_does_not_know_is_refused(tmp_path, programs, firewalld, bridge, is_refused):
+    """All that sessions send is dropped then, and site.yml reported success."""
+    programs("firewall-cmd", firewalld)
+    chosen = tasks(
+        "docker_engine/tasks/verify", "Check whether firewalld knows the engine's bridges", "Fail if it does not know them"
+    )
+    (tmp_path / "docker0").mkdir()
+    command = chosen[0]["ansible.builtin.command"]
+    link = str(tmp_path / ("docker0" if bridge else "no-bridge"))
+    command["argv"] = [word.replace("/sys/class/net/docker0", link) for word in command["argv"]]
+    chosen[1]["ignore_errors"] = True
+    output = " ".join(run(tmp_path, chosen).split())
+    assert ("ignored=1" in output) is is_refused
+    assert ("`systemctl restart docker`" in output) is is_refused
