@@ -269,7 +269,9 @@ def test_an_engine_that_firewalld_does_not_know_is_refused(tmp_path, programs, f
     """All that sessions send is dropped then, and site.yml reported success."""
     programs("firewall-cmd", firewalld)
     chosen = tasks(
-        "docker_engine/tasks/verify", "Check whether firewalld knows the engine's bridges", "Fail if it does not know them"
+        "docker_engine/tasks/verify",
+        "Check whether firewalld knows the engine's bridges",
+        "Fail if it does not know them",
     )
     (tmp_path / "docker0").mkdir()
     command = chosen[0]["ansible.builtin.command"]
