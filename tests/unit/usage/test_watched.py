@@ -62,9 +62,13 @@ class FakeUses:
         self.answers.release()
 
 
-class EmptyStore:
-    def agents(self):
+class KnownAgents:
+    def all(self):
         return (make_agent("a1"),)
+
+
+class EmptyStore:
+    agents = KnownAgents()
 
 
 @pytest.fixture
