@@ -281,3 +281,25 @@ def test_an_engine_that_firewalld_does_not_know_is_refused(tmp_path, programs, f
     output = " ".join(run(tmp_path, chosen).split())
     assert ("ignored=1" in output) is is_refused
     assert ("`systemctl restart docker`" in output) is is_refused
+
+
+@pytest.mark.parametrize(
+    ("linux", "has_parser", "lacks_it"),
+    [("Y", False, True), ("Y", True, False), ("N", False, False), (None, False, False)],
+)
+def test_a_host_with_apparmor_lacks_what_loads_profiles_if_nothing_is_installed(
+    tmp_path, programs, linux, has_parser, lacks_it
+):
+    """An engine starts no container there, though it and `site.yml` say that all is well."""
+    if has_parser:
+        programs("apparmor_parser", "exit 0")
+    if linux is not None:
+        (tmp_path / "enabled").write_text(f"{linux}\n")
+    chosen = tasks("docker_engine/tasks/preflight", "Look for what loads AppArmor's profiles")
+    command = chosen[0]["ansible.builtin.command"]
+    parts = {"/sys/module/apparmor/parameters/enabled": f"{tmp_path}/enabled", ":/usr/sbin:/sbin": ""}
+    for part, here in parts.items():
+        assert part in command["argv"][-1]
+        command["argv"] = [word.replace(part, here) for word in command["argv"]]
+    chosen.append({"ansible.builtin.debug": {"msg": "lacks {{ docker_engine_apparmor.rc != 0 }}"}})
+    assert f"lacks {lacks_it}" in run(tmp_path, chosen)
