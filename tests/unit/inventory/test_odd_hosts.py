@@ -284,11 +284,17 @@ def test_an_engine_that_firewalld_does_not_know_is_refused(tmp_path, programs, f
 
 
 @pytest.mark.parametrize(
-    ("linux", "has_parser", "lacks_it"),
-    [("Y", False, True), ("Y", True, False), ("N", False, False), (None, False, False)],
+    ("linux", "can_be_set", "has_parser", "lacks_it"),
+    [
+        ("Y", True, False, True),
+        ("Y", True, True, False),
+        ("Y", False, False, False),  # as in a container, where the engine makes no use of it
+        ("N", True, False, False),
+        (None, False, False, False),
+    ],
 )
 def test_a_host_with_apparmor_lacks_what_loads_profiles_if_nothing_is_installed(
-    tmp_path, programs, linux, has_parser, lacks_it
+    tmp_path, programs, linux, can_be_set, has_parser, lacks_it
 ):
     """An engine starts no container there, though it and `site.yml` say that all is well."""
     if has_parser:
@@ -297,7 +303,13 @@ def test_a_host_with_apparmor_lacks_what_loads_profiles_if_nothing_is_installed(
         (tmp_path / "enabled").write_text(f"{linux}\n")
     chosen = tasks("docker_engine/tasks/preflight", "Look for what loads AppArmor's profiles")
     command = chosen[0]["ansible.builtin.command"]
-    parts = {"/sys/module/apparmor/parameters/enabled": f"{tmp_path}/enabled", ":/usr/sbin:/sbin": ""}
+    if can_be_set:
+        (tmp_path / "security").mkdir()
+    parts = {
+        "/sys/module/apparmor/parameters/enabled": f"{tmp_path}/enabled",
+        "/sys/kernel/security/apparmor": f"{tmp_path}/security",
+        ":/usr/sbin:/sbin": "",
+    }
     for part, here in parts.items():
         assert part in command["argv"][-1]
         command["argv"] = [word.replace(part, here) for word in command["argv"]]
