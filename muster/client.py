@@ -205,6 +205,18 @@ class Client:
         (session,) = self._backend.extend([one.id], seconds)
         return session
 
+    def update(self, reference: Reference, changes: Mapping[str, Any] | None = None, **fields: Any) -> Session:  # noqa: ANN401
+        """Change what a session that waits asks for and return it; it keeps its place in the queue.
+
+        The fields are as in `submit`, those given by name win over those of `changes`. None gives a field its default.
+        Of `env` and `labels` only the names that are given change; None takes a name away. Raises SpecError with each
+        wrong field, NotFoundError, AmbiguousNameError, and NotPossibleInStateError for a session that does not wait.
+        """
+        # The name of an array would update all of it.
+        one = reference if isinstance(reference, Session) else self.session(reference)
+        (session,) = self._backend.update(one.id, {**(changes or {}), **fields}).items
+        return session
+
     def cancel(self, *references: Reference) -> list[Session]:
         """End sessions, whether they wait or run, and return them. Raises NotFoundError; then none is changed."""
         return self._backend.terminate([_text(reference) for reference in references])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the settings' and the views' library loads slowly
 
 _CHANGES = frozenset(
     {"submit", "terminate", "cancel", "hold", "release", "restart", "rename", "extend", "backup", "restore", "pass"}
-    | {"ssh", "ssh-config", "exec", "run", "cp", "open", "commit"}
+    | {"update", "ssh", "ssh-config", "exec", "run", "cp", "open", "commit"}
     | {"images rm", "images sync", "secret set", "secret rm", "preset set", "preset rm"}
     | {f"folder {action}" for action in ("create", "share", "unshare", "quota", "rm")}
     | {"agent drain", "agent resume", "reservation create", "reservation rm", "token create", "token revoke"}

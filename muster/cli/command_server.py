@@ -50,6 +50,7 @@ _MODULES = (
     "muster.cli.sessions.ending",
     "muster.cli.sessions.listing",
     "muster.cli.sessions.submit",
+    "muster.cli.sessions.update",
     "muster.cli.sessions.why",
     "muster.cli.agents.resources",
     "muster.engine.agent_engine",

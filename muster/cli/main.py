@@ -53,6 +53,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "Stop running sessions and launch them again: same ids, same place, fresh containers.",
     ),
     "extend": ("muster.cli.sessions.day_two:extend", "Give a running session more time."),
+    "update": ("muster.cli.sessions.update:update", "Change what a session that waits asks for."),
     "rename": ("muster.cli.sessions.day_two:rename", "Give a session that has not ended another name."),
     "cp": ("muster.cli.sessions.copying:cp", "Copy a file or a directory into a kernel or out of it."),
     "folder": (
@@ -123,7 +124,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 _WITHOUT_CONTROL_NODE = frozenset(
     {"submit", "ls", "show", "why", "queue", "logs", "terminate", "cancel", "hold", "release", "restart", "rename"}
     | {"exec", "run", "ssh", "cp", "open", "folder", "secret", "token", "top", "report", "agents", "images", "commit"}
-    | {"extend", "preset", "wait", "ssh-config", "completion", "version"}
+    | {"extend", "update", "preset", "wait", "ssh-config", "completion", "version"}
 )
 """Those that a server elsewhere can answer, or that ask nobody."""
 

@@ -16,7 +16,7 @@ from muster.service.agents.views import AgentsView, GpusView
 from muster.service.questions.views import DetailsView, DryRunView, HeartbeatView, QueueView, WhyView
 from muster.service.sessions.lists import SessionListView
 from muster.service.sessions.queries import SessionQuery
-from muster.service.sessions.views import SessionsView, SessionView, SubmittedView
+from muster.service.sessions.views import SessionsView, SessionView, SubmittedView, UpdatedView
 from muster.service.usage.views import CurrentUsagesView, ReportView
 
 # The longest ones as a line of HTTP holds them.
@@ -120,6 +120,9 @@ class RemoteBackend:
 
     def rename(self, reference: str, name: str) -> SessionView:
         return self._client.post(SessionView, f"{session_path(reference)}/rename", {"name": name})
+
+    def update(self, reference: str, changes: Mapping[str, Any]) -> UpdatedView:
+        return self._client.patch(UpdatedView, session_path(reference), changes)
 
     def heartbeat(self) -> HeartbeatView:
         return self._client.get(HeartbeatView, "queue/heartbeat")

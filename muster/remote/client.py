@@ -125,6 +125,10 @@ class Client:
         """Raises as `get`."""
         return self._answer(kind, "PUT", path, json=body)
 
+    def patch(self, kind: type[Answer], path: str, body: object) -> Answer:
+        """Raises as `get`."""
+        return self._answer(kind, "PATCH", path, json=body)
+
     def delete(self, kind: type[Answer], path: str, parameters: Mapping[str, Any] | None = None) -> Answer:
         """Delete patiently: the server may have to visit agents. Raises as `get`."""
         return self._answer(kind, "DELETE", path, parameters, patient=True)

@@ -18,7 +18,7 @@ from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.secrets.views import SecretsView
 from muster.service.sessions.preset_views import PresetsView, PresetView
 from muster.service.sessions.queries import SessionQuery
-from muster.service.sessions.views import SessionView, SubmittedView
+from muster.service.sessions.views import SessionView, SubmittedView, UpdatedView
 from muster.service.usage.views import CurrentUsagesView, ReportView
 
 
@@ -162,6 +162,8 @@ class Backend(Protocol):
     def extend(self, references: Iterable[str], seconds: int) -> list[SessionView]: ...
 
     def rename(self, reference: str, name: str) -> SessionView: ...
+
+    def update(self, reference: str, changes: Mapping[str, Any]) -> UpdatedView: ...
 
     def heartbeat(self) -> HeartbeatView: ...
 

@@ -43,17 +43,20 @@ from muster.service.scheduler.administrators import AdministratorsLimits, Admini
 from muster.service.scheduler.overrides import SiteLimits, SiteWeights
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.launch_choices import LaunchChoices, launch_choices, spec_again
+from muster.service.sessions.launch_choices import LaunchChoices, launch_choices
 from muster.service.sessions.lists import SessionLists
 from muster.service.sessions.preparation import SessionPreparation, impossible_waits
 from muster.service.sessions.presets import OwnedPresets
 from muster.service.sessions.queries import SessionQueries, SessionQuery
 from muster.service.sessions.scope import SessionScope
+from muster.service.sessions.spec_again import spec_again
+from muster.service.sessions.updates import SessionUpdates
 from muster.service.sessions.views import (
     SessionView,
     StoryLineView,
     StoryView,
     SubmittedView,
+    UpdatedView,
     session_views,
 )
 from muster.service.sessions.warnings import warnings_about
@@ -101,6 +104,7 @@ class LocalBackend:
         self._agents = Agents(store, settings)
         self._queries = SessionQueries(store, scope.visible_owner)
         self._commands = SessionCommands(scope)
+        self._updates = SessionUpdates(scope)
         self._preparation = SessionPreparation(scope)
 
     @property
@@ -308,6 +312,20 @@ class LocalBackend:
         self.check_may_change()
         is_bound = not self._token.sees_all
         return self._views(self._commands.extend(references, seconds, self.user, is_bound=is_bound))
+
+    def update(self, reference: str, changes: Mapping[str, Any]) -> UpdatedView:
+        """Change what a pending session asks for, or all of an array that are.
+
+        Raises as `SessionUpdates.update`; administrators may give any priority.
+        """
+        self.check_may_change()
+        done = self._updates.update(reference, changes, self.user, is_bound=not self._token.sees_all)
+        now = self._queries.visible(done.sessions)
+        try:
+            impossible = impossible_waits(self._store, self._settings, now, time.time())
+            return UpdatedView.of(now, done.changes, impossible, warnings_about(self._store, self._settings, now))
+        except StoreUnavailableError:
+            return UpdatedView.of(now, done.changes)
 
     def rename(self, reference: str, name: str) -> SessionView:
         self.check_may_change()

@@ -58,6 +58,7 @@ from muster.store.sessions.pending import PendingCheck, PendingSessions, read_pe
 from muster.store.sessions.reader import SELECT, SessionReader
 from muster.store.sessions.renaming import rename
 from muster.store.sessions.submissions import Submission, Submissions, claim
+from muster.store.sessions.updating import Update, apply_updates
 from muster.store.sessions.waits import KnownWaits
 from muster.store.sign_ins import SignIns
 from muster.store.tokens import Tokens
@@ -186,6 +187,18 @@ class Store:
         """Raises NameTakenError, and NotPossibleInStateError where it has ended or is about to."""
         with writing(self._engine) as connection:
             rename(connection, session, name, by, now)
+
+    def update(self, updates: Sequence[Update], now: float, check: PendingCheck) -> list[Update]:
+        """Apply the updates of sessions that still wait, and were not updated since they were read; return those.
+
+        Raises SpecError where a session would wait for itself, BadInputError for a folder that may not be mounted any
+        more, and what the check raises; then none is changed.
+        """
+        with writing(self._engine) as connection:
+            revision = increment_counter(connection, SESSION_REVISION)
+            repeat_check(connection, self._reader, check)
+            check_mountable(connection, [update.after for update in updates])
+            return apply_updates(connection, self._reader, updates, now, revision)
 
     def save_waits(self, waits: Mapping[str, Wait]) -> None:
         """Save why each pending session waits, where that differs from the last snapshot.

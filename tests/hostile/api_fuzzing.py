@@ -49,6 +49,7 @@ _BEYOND_SCHEMA = {
     _SPECS[0]: ("positive_data_acceptance", "negative_data_rejection"),
     # A session may have the name of an action: then the path is the session's as well, with other methods.
     _SPECS[1]: ("positive_data_acceptance", "negative_data_rejection", "allow_header_conformance"),
+    "PATCH /api/v1/sessions/{session}": ("positive_data_acceptance", "negative_data_rejection"),
     **{f"POST /api/v1/sessions/{action}": ("allow_header_conformance",) for action in _ACTIONS},
     "POST /api/v1/sessions/{session}/commit": ("positive_data_acceptance",),
     # A header is a text, of a number too.

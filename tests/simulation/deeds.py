@@ -5,21 +5,36 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
+from muster.core.lifecycle.update import updated
 from muster.core.model.overrides import Limited, LimitOverride
 from muster.core.model.policy import Limit
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import FINAL, Session, SessionState, kernel_count, kernels_of, spare_kernels_of
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import NotFoundError
+from muster.store.sessions.pending import PendingCheck
+from muster.store.sessions.updating import Update
 from tests.simulation.containers import ModuleFailedError
 from tests.simulation.daemon import KilledError
 from tests.simulation.hosts import Host
 from tests.simulation.promises import BrokenPromiseError
-from tests.simulation.schedules import BACK_UP, LIMIT, OVERTAKES, OWNERS, RESERVE, RESTORE, SUBMIT, USERS, Deed
+from tests.simulation.schedules import (
+    BACK_UP,
+    LIMIT,
+    OVERTAKES,
+    OWNERS,
+    RESERVE,
+    RESTORE,
+    SUBMIT,
+    UPDATE,
+    USERS,
+    Deed,
+)
 from tests.simulation.store import backup, restore
 
 if TYPE_CHECKING:
@@ -58,7 +73,7 @@ class Deeds:
             values = tuple((name, value) for name, value in deed.values if name != OVERTAKES)
             self._world.is_overtaken(commits, partial(self.do, replace(deed, values=values)))
             return
-        if deed.kind in {SUBMIT, RESERVE, BACK_UP, RESTORE, LIMIT, *USERS}:
+        if deed.kind in {SUBMIT, RESERVE, BACK_UP, RESTORE, LIMIT, UPDATE, *USERS}:
             if self._are_over:
                 return
             if self._world.database_is_away or (deed.kind == RESTORE and self._world.is_paused):
@@ -170,6 +185,21 @@ class Deeds:
             return transitions.extend(session, deed["by_s"], "ada", now)
 
         self._user_changes(deed, extend)
+
+    def _update(self, deed: Deed) -> None:
+        known = self.numbers.get(deed.target)
+        session = self._world.users.get([known.id])[known.id] if known is not None else None
+        # One that has run keeps what its use was counted with, as `update_errors` says.
+        if session is None or session.state is not _S.PENDING or session.requeues:
+            return
+        spec = SessionSpec.model_validate({**session.spec.model_dump(mode="json"), **dict(deed.values)})
+        number = (int(deed.target) << 96) | (0x4 << 76) | (0x8 << 60) | ((session.updates + 1) << 32)
+        ids = (str(uuid.UUID(int=number | kernel, version=4)) for kernel in count())
+        update = Update(session, updated(session, spec, lambda: next(ids)), "updated by ada")
+        users, now = self._world.users, self._world.clock()
+        for done in users.update([update], now, PendingCheck(users.pending(), lambda _: None)):
+            self._world.promises.updated(replace(done.after, reason=done.reason))
+        self._world.wake()
 
     def _reserve(self, deed: Deed) -> None:
         now = self._world.clock()

@@ -33,7 +33,10 @@ def untrue_usage(session: Session, truth: Truth, recorded: Sequence[KernelUsage]
         # Its agents may tell of a launch that the database does not know any more.
         return ""
     for use in recorded:
-        name = names[use.kernel_id]
+        name = names.get(use.kernel_id)
+        if name is None:
+            # It was updated since a launch that failed, and is smaller.
+            continue
         really = truth.used_s(name, use.generation)
         is_last = use.generation == session.generation == logged.get(name)
         claim = f"of {session.name}/{name} (launch {use.generation}) the store holds {use.cpu_seconds} s"

@@ -68,6 +68,13 @@ class Promises:
         self.sessions[session.id] = session
         self.truths[session.id] = Truth(session)
 
+    def updated(self, session: Session) -> None:
+        """Take in that a session that waits asks for something else. Its launches that failed count no longer."""
+        truth = self.truths[session.id]
+        truth.priorities.add(self.sessions[session.id].spec.priority)
+        truth.failed_on.clear()
+        self.sessions[session.id] = session
+
     def reserved(self, reservation: Reservation) -> None:
         self._reservations.append(reservation)
 
@@ -115,6 +122,7 @@ class Promises:
         self.not_in_backup |= forgotten
         for session_id in forgotten:
             self.sessions[session_id] = replace(self.sessions[session_id], state=_S.TERMINATED)
+        updated = [session for session in stored.values() if session.updates != self.sessions[session.id].updates]
         for session in stored.values():
             self.sessions[session.id] = session
             self.truths[session.id].harms.add("restored")
@@ -127,6 +135,11 @@ class Promises:
             for session in alive
         }
         self._to_adopt = {session_id: launch for session_id, launch in unknown.items() if launch is not None}
+        for session in updated:
+            # It may run with other containers than the backup knows, or as many that have more.
+            self._to_adopt.pop(session.id, None)
+            for host in self._hosts.values():
+                host.has_shrunk = host.has_shrunk or any(key[0] == session.id for key in host.containers)
         for host in self._hosts.values():
             for container in host.containers.values():
                 session = self.sessions[container.session_id]
@@ -243,7 +256,9 @@ class Promises:
     def _is_preempted_rightly(self, session: Session, reason: str) -> None:
         # The end of the reason may say that the session is queued again.
         priority = int(reason.partition(";")[0].rpartition(" ")[2])
-        there_is = any(other.spec.priority == priority for other in self.sessions.values())
+        # The one that needed its place may have been updated meanwhile, as it may have been ended.
+        had = {priority for truth in self.truths.values() for priority in truth.priorities}
+        there_is = priority in had or any(other.spec.priority == priority for other in self.sessions.values())
         may_be = self._policy().of(session.spec.resource_group).preemption and session.spec.preemptible
         if not there_is or not may_be or session.spec.priority >= priority:
             raise BrokenPromiseError("preempted wrongly", f"{session.name}, {reason}")

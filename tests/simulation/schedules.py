@@ -76,17 +76,18 @@ PULLS_REFUSED = "pulls refused"
 PULLS_SLOW = "pulls slow"
 DRAIN_AND_END = "drain and end"
 EXTEND = "extend"
+UPDATE = "update"
 OVERTAKES = "overtakes"
 """The value of a user's deed that comes right before so manieth transaction of the process that works the queue."""
 # What befalls few schedules, each by a chance of its own.
 RARE = frozenset(
     {RESERVE, REMOVALS_FAIL, MODULE_DIES_REMOVING, REINSTALL, PRUNE, STATE_LOST, LEAVE, BACK_UP, RESTORE, SHRINK, RECUT}
-    | {PULLS_REFUSED, PULLS_SLOW, DRAIN_AND_END, EXTEND, LIMIT, SETTINGS_CHANGE}
+    | {PULLS_REFUSED, PULLS_SLOW, DRAIN_AND_END, EXTEND, UPDATE, LIMIT, SETTINGS_CHANGE}
 )
 # Deeds of users other than submits.
 USERS = ("end", "restart", "drain", "resume", "hold", "let go")
 # Of these, decisions must heed what comes between their look at the queue and their commit.
-HEEDED = frozenset({*USERS, RESERVE, DRAIN_AND_END, EXTEND})
+HEEDED = frozenset({*USERS, RESERVE, DRAIN_AND_END, EXTEND, UPDATE})
 # Each kind of fault with its weight.
 FAULTS: dict[str, int] = {
     # A host
@@ -178,6 +179,7 @@ def _ordered(seed: int, hosts: list[str]) -> tuple[Deed, ...]:
     deeds = [_signalled(random.Random(f"{seed} signal {deed.target}"), deed) for deed in deeds]
     deeds += _before_the_end(random.Random(f"{seed} before the end"), deeds, hosts)
     deeds += _reserved(random.Random(f"{seed} reserved"), hosts)
+    deeds += _updated(random.Random(f"{seed} updated"), count)
     for _ in range(users.choice((0, 0, 1, 1, 2))):
         kind = users.choice(("end", "end", "end", "restart", "drain", "resume", "hold", "let go"))
         on_host = kind in {"drain", "resume"}
@@ -325,6 +327,23 @@ def _changed(chance: random.Random) -> list[Deed]:
         return []
     values = (("site", _site(chance.getrandbits(32))), ("for_s", round(chance.uniform(0.5, 5), 2)))
     return [Deed(_time(chance), SETTINGS_CHANGE, values=values)]
+
+
+def _updated(chance: random.Random, count: int) -> list[Deed]:
+    """Return updates of sessions, which may wait then; mostly none."""
+    deeds = []
+    for _ in range(chance.choice((0, 0, 0, 1, 2))):
+        values: dict[str, Any] = {
+            "cpu": chance.choice((500, 1000, 2000)),
+            "cluster_size": chance.choice((1, 2, 3, "1-3")),
+            "cluster_mode": chance.choice(("single-node", "multi-node")),
+            "priority": chance.choice((20, 60)),
+            "time_limit": chance.choice((None, "40s")),
+        }
+        fields = chance.sample(sorted(values), chance.randint(1, 3))
+        target = str(chance.randint(1, count))
+        deeds.append(Deed(_time(chance), UPDATE, target, tuple((name, values[name]) for name in fields)))
+    return deeds
 
 
 def _sharing(chance: random.Random, number: int) -> list[Deed]:

@@ -245,6 +245,10 @@ FAULTY: dict[str, tuple[Any, str, Callable[..., Any], Sequence[tuple[Deed, ...]]
         *(transitions, "place", partial(expecting_nothing, inner=transitions.place)),
         *(overtaken("hold", "1", 1.51), "overtaken"),
     ),
+    "an update that is not heeded": (
+        *(transitions, "place", partial(expecting_nothing, inner=transitions.place)),
+        *(overtaken("update", "1", 1.51, cluster_size=3), "slots"),
+    ),
     "a drain that is not heeded": (
         *(store, "_is_overtaken", lambda *_arguments: False),
         *(overtaken("drain", "a1", 1.51), "overtaken"),

@@ -30,7 +30,7 @@ class Truth:
 
     `ends` are kernel names with causes and exit codes, by generation, `gangs` the kernels of each launch, by name.
     `signals_decided` are when signals were decided on, or began late, by the control node's clock; `signalled` are
-    those that its commands got.
+    those that its commands got. `priorities` are those that it had before updates.
     """
 
     submitted: Session
@@ -43,6 +43,7 @@ class Truth:
     permanent_failure: bool = False
     signals_decided: list[float] = field(default_factory=list)
     signalled: list[Signalled] = field(default_factory=list)
+    priorities: set[int] = field(default_factory=set)
     restarts: int = 0
     ended_by_user: bool = False
 

@@ -254,8 +254,8 @@ class World:
         session = self.promises.sessions[container.session_id]
         self.note(f"{host.id}: {session.name}/{container.kernel_name} begins (launch {container.generation})")
         self.promises.command_begins(host, container)
-        kernel = next(kernel for kernel in session.possible_kernels if kernel.name == container.kernel_name)
-        if kernel.command is not None:
+        kernel = next((kernel for kernel in session.possible_kernels if kernel.name == container.kernel_name), None)
+        if kernel is not None and kernel.command is not None:
             deed = self.deeds.submissions[session.id]
             self.timeline.after(deed["run_s"], partial(self._command_ends, host, container, deed))
 

@@ -1,10 +1,9 @@
 """`submit --dry-run`: what would become of sessions, without queueing them."""
 
-from collections.abc import Iterable
-
 import click
 
 from muster.cli.output import print_json
+from muster.cli.sessions.queued import print_warnings
 from muster.cli.sessions.why import print_suggestions, surroundings
 from muster.core.whatif.explain import explain, placed_where
 from muster.service.questions.views import DryRunItemView, DryRunView
@@ -30,11 +29,6 @@ def print_dry_run(dry_run: DryRunView, *, as_json: bool) -> int:
     if any(item.never_starts for item in items):
         return NEVER
     return STARTS if all(item.starts_now for item in items) else WAITS
-
-
-def print_warnings(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        click.echo(f"muster: warning: {warning}", err=True)
 
 
 def _print_item(item: DryRunItemView, dry_run: DryRunView, *, suggests: bool) -> None:

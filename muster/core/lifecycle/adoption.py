@@ -138,7 +138,8 @@ def _adopted(session: Session, as_it_runs: Session, seen: Mapping[str, Mapping[s
     }
     reason = "it runs: a launch that the database did not know when it was put back"
     event = transition(session, SessionState.RUNNING, reason, now, **changes, kernels=kernels)
-    return replace(event, expects={"generation": session.generation, **_unless_ended(session)})
+    expects = {"generation": session.generation, "updates": session.updates, **_unless_ended(session)}
+    return replace(event, expects=expects)
 
 
 def _queued_instead(session: Session, held_by: str | None, now: float) -> Event:

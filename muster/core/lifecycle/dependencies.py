@@ -1,6 +1,7 @@
 """Pending sessions that were to start after another one's success, which can no longer come."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from muster.core.lifecycle.transitions import Event, transition
 from muster.core.model.session import Session, SessionState
@@ -32,4 +33,6 @@ def _cancelled(snapshot: Snapshot, failed: dict[str, Session]) -> Iterator[Event
             # Others' sessions have names that are not for every owner.
             name = before.name if before.owner == session.owner else "another session"
             reason = f"it was to start after {name} succeeds, which {how}"
-            yield transition(session, SessionState.CANCELLED, reason, snapshot.now, wait=None)
+            event = transition(session, SessionState.CANCELLED, reason, snapshot.now, wait=None)
+            # A user may have given it another dependency since it was read.
+            yield replace(event, expects={"updates": session.updates})

@@ -120,10 +120,10 @@ def _placed(session: Session, placement: Placement, snapshot: Snapshot) -> Event
         given=len(placement.allocations) if session.spec.is_elastic else None,
         kernels={kernel_id: {"allocation": a} for kernel_id, a in placement.allocations.items()},
     )
-    # A user may have held it, and an administrator drained or reserved an agent, since they were read.
+    # A user may have held or updated it, and an administrator drained or reserved an agent, since they were read.
     agents = frozenset([allocation.agent_id for allocation in placement.allocations.values()])
-    held_by = {"held_by": session.held_by}
-    return replace(event, expects=held_by, placed_on=agents, reservations=snapshot.reservations)
+    expects = {"held_by": session.held_by, "updates": session.updates}
+    return replace(event, expects=expects, placed_on=agents, reservations=snapshot.reservations)
 
 
 def _placed_text(session: Session, placement: Placement) -> str:

@@ -152,7 +152,7 @@ class Session:
     `extended_s` is what users have added to its time limit.
     `signals` counts the signals before its end (`--signal`) in this launch, `signalled_at` is when the last one was
     decided on. At `leaves_at` it gives up its place, to a session that still asks for it then; where `ends_for` says
-    why, in any case.
+    why, in any case. `updates` counts the changes of its spec while it waited.
     """
 
     id: str
@@ -193,6 +193,7 @@ class Session:
     leaves_at: float | None = None
     ends_for: str | None = None
     folders: tuple[MountedFolder, ...] = ()
+    updates: int = 0
 
     @property
     def main(self) -> Kernel:

@@ -33,7 +33,7 @@ class Admission:
         self._limits = RunningLimits(limits, snapshot.placed) if limits.of_running else None
         self._closures = Closures(snapshot, lambda session: self.refusal(session) is None)
         self._shared: dict[tuple[object, ...], Wait] = {}
-        self._of_arrays: dict[tuple[str, int], Wait | None] = {}
+        self._of_arrays: dict[tuple[str, int, int | None], Wait | None] = {}
         self._of_dependencies: dict[_Dependencies, Wait | None] = {}
 
     def refusal(self, session: Session) -> Wait | None:
@@ -116,9 +116,10 @@ class Admission:
 
     def _array(self, session: Session, array_id: str) -> Wait | None:
         placed = self._placed_of_arrays[array_id]
-        key = array_id, placed
+        # One that was placed while its array was updated, and is back in the queue, has the bound of before.
+        most = session.spec.array_most
+        key = array_id, placed, most
         if key not in self._of_arrays:
-            most = session.spec.array_most
             self._of_arrays[key] = None if most is None or placed < most else _array_is_full(placed, most)
         return self._of_arrays[key]
 
@@ -141,13 +142,13 @@ class Admission:
         _, after_ok, _ = dependencies
         unknown = [session_id for ids in dependencies for session_id in ids if session_id not in self._by_id]
         if unknown:
-            message = f"it waits for session {unknown[0]}, which does not exist; submit it again without that"
+            message = f"it waits for session {unknown[0]}, which does not exist; update it without that"
             return Wait(WaitCode.NEVER_RUNS, message, waits_for=tuple(unknown))
         failed = [s for s in map(self._by_id.__getitem__, after_ok) if s.state in FINAL and not s.succeeded]
         if not failed:
             return None
         how = "was cancelled" if failed[0].state is SessionState.CANCELLED else "failed"
-        message = f"it starts after {failed[0].name} succeeds, which {how}; submit it again without that"
+        message = f"it starts after {failed[0].name} succeeds, which {how}; update it without that"
         return Wait(WaitCode.NEVER_RUNS, message, waits_for=tuple(session.id for session in failed))
 
     def _unmet(self, dependencies: _Dependencies) -> Wait | None:

@@ -112,8 +112,13 @@ class RunningLimits:
         return _refusal(*first, amounts[first[1]]) if first else None
 
 
-def pending_refusal(limits: Limits, pending: Iterable[Session], new: Sequence[Session]) -> str | None:
-    """Return why these new sessions may not be queued beside those that are pending; None when they may."""
+def pending_refusal(
+    limits: Limits, pending: Iterable[Session], new: Sequence[Session], replaced: Iterable[Session] = ()
+) -> str | None:
+    """Return why these new sessions may not be queued beside those that are pending; None when they may.
+
+    `replaced` are those in whose place they come: what asks for no more than these is never refused.
+    """
     counts = _Counts(limits, lambda limit: limit.pending)
     if not any(counts.scopes(session) for session in new):
         return None
@@ -122,13 +127,17 @@ def pending_refusal(limits: Limits, pending: Iterable[Session], new: Sequence[Se
     before = {scope.name: list(scope.used) for session in new for scope in counts.scopes(session)}
     for session in new:
         counts.add(session)
-    for scope in {scope.name: scope for session in new for scope in counts.scopes(session)}.values():
+    given_up = _Counts(limits, lambda limit: limit.pending)
+    for session in replaced:
+        given_up.add(session)
+    pairs = (zip(counts.scopes(session), given_up.scopes(session), strict=True) for session in new)
+    for scope, left in {scope.name: (scope, left) for pair in pairs for scope, left in pair}.values():
         for place, bound in scope.bounds:
             request = scope.used[place] - before[scope.name][place]
-            if request and scope.used[place] > bound:
-                name, had = COUNTED[place], before[scope.name][place]
+            if request > left.used[place] and scope.used[place] > bound:
+                name, others = COUNTED[place], before[scope.name][place]
                 return (
-                    f"{scope.name} may have {spell_counted(name, bound)} waiting, has {spell_counted(name, had)},"
+                    f"{scope.name} may have {spell_counted(name, bound)} waiting, has {spell_counted(name, others)},"
                     f" and this asks for {spell_counted(name, request)} more;"
                     " wait until some have started, or end some"
                 )

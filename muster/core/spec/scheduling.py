@@ -11,6 +11,7 @@ from muster.core.spec.values import Array, Moment, Names, Seconds, assignments, 
 from muster.core.values.array import array_indexes, array_most
 from muster.core.values.errors import FieldError
 
+MAX_PRIORITY = 100
 MAX_DEPENDENCIES = 10_000
 MAX_ARRAY_BYTES = 128 << 10
 LABEL_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?")
@@ -20,7 +21,7 @@ class SchedulingFields(SpecModel):
     priority: int = Field(
         default=50,
         ge=0,
-        le=100,
+        le=MAX_PRIORITY,
         description="0 to 100; higher goes first; above 50 only where the site allows it",
         json_schema_extra=flag("--priority", metavar="0-100"),
     )

@@ -9,7 +9,7 @@ _NAMELESS: Mapping[WaitCode, str] = {
     WaitCode.BEHIND: "another user's session is ahead of it in the queue",
     WaitCode.PREEMPTING: "starts when other users' sessions have made room",
     WaitCode.DEPENDENCY: "starts after other sessions",
-    WaitCode.NEVER_RUNS: "it starts after another session succeeds, which did not; submit it again without that",
+    WaitCode.NEVER_RUNS: "it starts after another session succeeds, which did not; update it without that",
 }
 
 

@@ -1,20 +1,14 @@
-"""What a user chooses from to fill in a session's spec, and the spec of an earlier session to begin from."""
+"""What a user chooses from to fill in a session's spec."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from muster.core.agents.agent import Agent
-from muster.core.model.apps import AppDefinition, with_kinds
-from muster.core.model.session import FINAL, Session
-from muster.core.spec.apps import AppSpec
-from muster.core.spec.mounts import MountSpec
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.spec.written import written
-from muster.core.values.errors import SpecError
 from muster.core.values.slots import Slots
 from muster.service.images.known import known_images
-from muster.service.reach.ssh_access import control_public_key
 from muster.service.secrets.secrets import Secrets
 from muster.settings import Settings
 from muster.store.store import Store
@@ -85,26 +79,6 @@ def launch_choices(store: Store, settings: Settings, secrets: Secrets, user: str
     )
 
 
-def spec_again(settings: Settings, session: Session) -> dict[str, Any]:
-    """Return what to submit for another session like this one.
-
-    It lacks what the queue added, and what held at its time only.
-    """
-    spec = session.spec
-    own_key = control_public_key(settings)
-    kinds = settings.app_kinds()
-    sshd_port = settings.launch_policy().sshd_port
-    changes: dict[str, Any] = {
-        "begin": None,
-        "ssh_keys": tuple(key for key in spec.ssh_keys if key != own_key),
-        "apps": tuple(_short_app(app, kinds, sshd_port) for app in spec.apps),
-        "mounts": tuple(_as_allowed(mount) for mount in spec.mounts),
-    }
-    if session.state not in FINAL:
-        changes["name"] = SessionSpec.NAMELESS
-    return written(spec.model_copy(update=changes))
-
-
 def _groups(agents: Iterable[Agent]) -> dict[str, GroupRoom]:
     groups: dict[str, GroupRoom] = {}
     for agent in sorted(agents, key=lambda agent: agent.resource_group):
@@ -115,22 +89,3 @@ def _groups(agents: Iterable[Agent]) -> dict[str, GroupRoom]:
         )
         groups[agent.resource_group] = GroupRoom(before.agents + 1, before.total + has, largest)
     return groups
-
-
-def _short_app(app: AppSpec, kinds: Mapping[str, AppDefinition], sshd_port: int) -> AppSpec:
-    """Return the app with only its name and port, if that means the same on this site."""
-    for short in (AppSpec(name=app.name), AppSpec(name=app.name, port=app.port)):
-        try:
-            complete = with_kinds(SessionSpec(apps=(short,)), kinds, sshd_port)
-        except SpecError:
-            continue
-        if complete.apps == (app,):
-            return short
-    return app
-
-
-def _as_allowed(mount: MountSpec) -> MountSpec:
-    """Leave out the mode of a mount that may be written to: the folder's owner decides that anyway."""
-    if mount.read_only:
-        return mount
-    return MountSpec(folder=mount.folder, target=mount.target)

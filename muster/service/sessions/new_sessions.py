@@ -22,7 +22,16 @@ def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[
     if spec.array and count > 1:
         raise BadInputError("count: an array is given as well; give one of them")
     at_once = len(spec.array_indexes) or count
-    field = "array" if spec.array else "count"
+    check_amounts(spec, at_once, "array" if spec.array else "count")
+    made = list(_array(spec, owner, now) if spec.array else _numbered(spec, owner, count, now))
+    for session in made:
+        if not NAME_PATTERN.fullmatch(session.name):
+            raise BadInputError(f"name: {session.name} is longer than 63 characters; choose a shorter one")
+    return made
+
+
+def check_amounts(spec: SessionSpec, at_once: int, field: str) -> None:
+    """Check how much so many sessions of one spec are together; `field` says how many. Raises BadInputError."""
     if at_once * kernel_count(spec) > MAX_KERNELS_AT_ONCE:
         raise BadInputError(
             f"{field}: {at_once} sessions of {kernel_count(spec)} containers are too many at once;"
@@ -40,11 +49,6 @@ def new_sessions(spec: SessionSpec, owner: str, count: int, now: float) -> list[
             f"{field}: {at_once} sessions that each start after {len(spec.dependencies)} others are too many at once;"
             " let one session start after those, and these after that one"
         )
-    made = list(_array(spec, owner, now) if spec.array else _numbered(spec, owner, count, now))
-    for session in made:
-        if not NAME_PATTERN.fullmatch(session.name):
-            raise BadInputError(f"name: {session.name} is longer than 63 characters; choose a shorter one")
-    return made
 
 
 def _numbered(spec: SessionSpec, owner: str, count: int, now: float) -> Iterator[Session]:

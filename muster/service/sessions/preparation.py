@@ -1,9 +1,10 @@
 """New sessions before they are queued: specs resolved and checked, as the queue will keep them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from muster.core.lifecycle.update import update_errors
 from muster.core.model.apps import with_kinds
 from muster.core.model.policy import SchedulingPolicy
 from muster.core.model.session import FINAL, Session
@@ -11,6 +12,8 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.notify.callback_hosts import check_callback
 from muster.core.spec.errors import checked, root_field
+from muster.core.spec.merging import changed
+from muster.core.spec.scheduling import MAX_PRIORITY
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError
 from muster.core.values.units import local_time
@@ -25,6 +28,7 @@ from muster.service.sessions.folder_check import check_folders, folders_of
 from muster.service.sessions.idle_bounds import with_site_bounds
 from muster.service.sessions.new_sessions import new_sessions
 from muster.service.sessions.scope import SessionScope
+from muster.service.sessions.spec_again import as_submitted
 from muster.settings import Settings
 from muster.store.store import Store
 
@@ -47,16 +51,34 @@ class SessionPreparation:
         With `asks_agents`, agents say anew whether they have the folders that seem to be missing.
         Raises SpecError with every error of the spec, and BadInputError for an impossible count.
         """
-        store = self._store
-        resolved = self._resolved(
-            spec,
+        resolved = self._resolved(spec, owner, now, *self._checks(owner, asks_agents=asks_agents))
+        return self.with_folders(new_sessions(resolved, owner, count, now))
+
+    def updated(
+        self, session: Session, changes: Mapping[str, Any], now: float, *, whole_array: bool, is_bound: bool
+    ) -> SessionSpec:
+        """Return the spec of a pending session with the changes, a merge patch, as the queue keeps it.
+
+        All of it is checked as if it were submitted now, but that the session keeps the priority that it has. With
+        `whole_array` all of its array get the spec; without `is_bound` any priority may be given. Raises SpecError.
+        """
+        settings = self._settings
+        owner = session.owner
+        return self._resolved(
+            changed(as_submitted(settings, session.spec), changes),
             owner,
             now,
-            lambda spec: check_group(store, self._settings, spec),
-            lambda spec: self._secrets.check(spec, owner),
-            lambda spec: check_folders(store, self._settings, spec, owner, asks_agents=asks_agents),
+            lambda spec: _check(update_errors(session, spec, whole_array=whole_array)),
+            *self._checks(owner, asks_agents=True),
+            granted=session.spec.priority if is_bound else MAX_PRIORITY,
         )
-        return _with_folders(store, new_sessions(resolved, owner, count, now))
+
+    def with_folders(self, sessions: Sequence[Session]) -> list[Session]:
+        """Return sessions of one owner and spec with the folders that they mount. Raises SpecError."""
+        if not sessions:
+            return []
+        mounted = folders_of(self._store, sessions[0].spec, sessions[0].owner)
+        return [replace(session, folders=mounted) for session in sessions]
 
     def resolved(self, spec: Mapping[str, Any], owner: str, now: float) -> SessionSpec:
         """Return the spec as the queue keeps it. Raises SpecError.
@@ -66,14 +88,29 @@ class SessionPreparation:
         """
         return self._resolved(spec, owner, now)
 
+    def _checks(self, owner: str, *, asks_agents: bool) -> Iterator[Callable[[SessionSpec], None]]:
+        """Yield the checks of a spec that is to be queued."""
+        store, settings = self._store, self._settings
+        yield lambda spec: check_group(store, settings, spec)
+        yield lambda spec: self._secrets.check(spec, owner)
+        yield lambda spec: check_folders(store, settings, spec, owner, asks_agents=asks_agents)
+
     def _resolved(
-        self, values: Mapping[str, Any], owner: str, now: float, *checks: Callable[[SessionSpec], None]
+        self,
+        values: Mapping[str, Any],
+        owner: str,
+        now: float,
+        *checks: Callable[[SessionSpec], None],
+        granted: int = 0,
     ) -> SessionSpec:
-        """Return the spec as the queue keeps it. Raises SpecError with the errors of all steps, and of `checks`."""
+        """Return the spec as the queue keeps it. Raises SpecError with the errors of all steps, and of `checks`.
+
+        A priority up to `granted` needs no leave.
+        """
         settings = self._settings
         apps = settings.app_kinds(), settings.launch_policy().sshd_port
         steps: list[Callable[[SessionSpec], SessionSpec | None]] = [
-            lambda spec: self._check_leave(spec, owner),
+            lambda spec: self._check_leave(spec, owner, granted),
             lambda spec: with_ids_of_dependencies(spec, self._store, self._visible_owner),
             lambda spec: with_kinds(spec, *apps),
             lambda spec: with_catalog_images(spec, settings, self._store, owner),
@@ -96,13 +133,13 @@ class SessionPreparation:
             raise SpecError(errors)
         return spec.model_copy(update={"ssh_keys": (*spec.ssh_keys, control_public_key(settings))})
 
-    def _check_leave(self, spec: SessionSpec, owner: str) -> None:
+    def _check_leave(self, spec: SessionSpec, owner: str, granted: int) -> None:
         """Check what the site grants by owner. Raises SpecError."""
         errors = []
         if refusal := self._settings.members.refusal(owner, spec.project, self._projects):
             errors.append(refusal)
         most = self._settings.most_priority_of(owner)
-        if spec.priority > most:
+        if spec.priority > max(most, granted):
             errors.append(FieldError("priority", f"{owner} may ask for {most} at the most", f"write {most} or less"))
         if errors:
             raise SpecError(errors)
@@ -124,9 +161,7 @@ def impossible_waits(store: Store, settings: Settings, sessions: Sequence[Sessio
     return {s.id: wait for s in sessions if (wait := waits.get(s.id)) and wait.code in HOPELESS}
 
 
-def _with_folders(store: Store, new: Sequence[Session]) -> list[Session]:
-    """Return new sessions of one owner and spec with the folders that they mount. Raises SpecError."""
-    if not new:
-        return []
-    mounted = folders_of(store, new[0].spec, new[0].owner)
-    return [replace(session, folders=mounted) for session in new]
+def _check(errors: Iterator[FieldError]) -> None:
+    """Raises SpecError where there are errors."""
+    if found := list(errors):
+        raise SpecError(found)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from pydantic import Field
@@ -318,6 +319,30 @@ class SubmittedView(View):
             items=session_views(sessions),
             impossible={key: WaitView.of(wait, wait.position) for key, wait in impossible.items()},
             again=again,
+            warnings=list(warnings),
+        )
+
+
+class UpdatedView(View):
+    """Sessions after an update of what they ask for, with what it changed, a phrase for each field."""
+
+    items: list[SessionView]
+    changes: list[str] = Field(description="such as `cpu 1 → 2`; none where they asked for that already")
+    impossible: dict[str, WaitView] = Field(description="by session id, why it can never start unchanged")
+    warnings: list[str] = Field(description="what may go wrong, such as an image that nobody knows; a line each")
+
+    @classmethod
+    def of(
+        cls,
+        sessions: Iterable[Session],
+        changes: Iterable[str],
+        impossible: Mapping[str, Wait] = MappingProxyType({}),
+        warnings: Iterable[str] = (),
+    ) -> Self:
+        return cls(
+            items=session_views(sessions),
+            changes=list(changes),
+            impossible={key: WaitView.of(wait, wait.position) for key, wait in impossible.items()},
             warnings=list(warnings),
         )
 

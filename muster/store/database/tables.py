@@ -65,6 +65,7 @@ sessions = Table(
     Column("signalled_at", Float),
     Column("leaves_at", Float),
     Column("ends_for", Text),
+    Column("updates", BigInteger, nullable=False, server_default="0"),
     Index("sessions_by_state", "state", "submitted_at"),
     Index("sessions_by_age", "submitted_at", "id"),
     Index("sessions_by_name", "name"),

@@ -41,12 +41,17 @@ def read_pending(connection: sa.Connection, reader: SessionReader) -> PendingSes
 
 
 def repeat_check(connection: sa.Connection, reader: SessionReader, made: PendingCheck) -> None:
-    """Repeat the check if others have begun to wait since it was made: it passes still if some only wait no more.
+    """Repeat the check if others wait since it was made, or ask for something else: it passes still if some only left.
 
     The caller holds a lock that lets one writer in at a time.
     """
     before = made.passed
-    by_id = {**before.by_id, **{s.id: s for s in reader.read(connection, _NEWS, {"known": before.revision})}}
-    pending = [session for session in by_id.values() if session.state is SessionState.PENDING]
-    if any(session.id not in before.by_id for session in pending):
-        made.check(pending)
+    news = {session.id: session for session in reader.read(connection, _NEWS, {"known": before.revision})}
+    if any(session.state is SessionState.PENDING and _is_news(session, before) for session in news.values()):
+        by_id = {**before.by_id, **news}
+        made.check([session for session in by_id.values() if session.state is SessionState.PENDING])
+
+
+def _is_news(session: Session, before: PendingSessions) -> bool:
+    known = before.by_id.get(session.id)
+    return known is None or known.updates != session.updates

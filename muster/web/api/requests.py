@@ -38,6 +38,21 @@ SPEC_BODY = {
     }
 }
 """What a route says of such a body that is a session spec."""
+CHANGES_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "description": f"fields of a {SessionSpec.__name__} with their new values, null for the default;"
+                    " of `env` and `labels` the names that change, null for those that go",
+                }
+            }
+        },
+    }
+}
+"""What a route says of such a body that changes a session spec."""
 
 
 class HasId(Protocol):

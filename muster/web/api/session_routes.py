@@ -15,10 +15,11 @@ from muster.service.sessions.views import (
     SessionView,
     StoryView,
     SubmittedView,
+    UpdatedView,
 )
 from muster.service.usage.views import SessionHistoryView
 from muster.web.api import models
-from muster.web.api.requests import SPEC_BODY, Body, json_reply, note_owner, note_sessions, reply
+from muster.web.api.requests import CHANGES_BODY, SPEC_BODY, Body, json_reply, note_owner, note_sessions, reply
 from muster.web.caller import Backend
 from muster.web.problems import answers
 
@@ -170,6 +171,20 @@ def usage(backend: Backend, session: Reference) -> SessionHistoryView:
 def end(request: Request, backend: Backend, session: Reference) -> Response:
     """Terminate the session."""
     return _changed(request, backend.terminate([session]))
+
+
+@router.patch(
+    "/{session}",
+    response_model=UpdatedView,
+    responses=answers(404, 409),
+    openapi_extra=CHANGES_BODY,
+    summary="Update a session that waits",
+)
+def update(request: Request, backend: Backend, session: Reference, changes: Body) -> Response:
+    """Change what a PENDING session asks for, or all of an array that are; they keep their place in the queue."""
+    done = backend.update(session, changes)
+    note_sessions(request, done.items)
+    return reply(done)
 
 
 @router.post("/terminate", response_model=SessionsView, responses=answers(404, 409))

@@ -160,6 +160,7 @@ OPERATIONS: Mapping[str, Operation] = {
             LocalBackend.story,
             LocalBackend.submit,
             LocalBackend.terminate,
+            LocalBackend.update,
             LocalBackend.usage_history,
             LocalBackend.why,
         ),

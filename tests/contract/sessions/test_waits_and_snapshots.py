@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -13,9 +14,12 @@ from hypothesis import strategies as st
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
+from muster.core.lifecycle.update import updated
 from muster.core.model.session import Allocation, PullProgress, Session, SessionState
 from muster.core.model.wait import LimitHit, LimitKind, NearestMiss, Wait, WaitCode
 from muster.store.database.connection import writing
+from muster.store.sessions.pending import PendingCheck
+from muster.store.sessions.updating import Update
 from muster.store.sessions.waits import wait_from
 from muster.store.store import Store
 from tests.contract.reading import only
@@ -138,7 +142,7 @@ def test_when_the_reason_of_many_changes_no_session_is_written(store):
 @st.composite
 def happenings(draw: st.DrawFn) -> list[tuple[int, str]]:
     """Draw steps: which of two stores does what."""
-    kinds = ("add", "place", "progress", "end", "hold", "wait", "snapshot")
+    kinds = ("add", "place", "progress", "end", "hold", "update", "wait", "snapshot")
     return draw(st.lists(st.tuples(st.sampled_from((0, 1)), st.sampled_from(kinds)), min_size=4, max_size=12))
 
 
@@ -154,6 +158,10 @@ def happen(store: Store, kind: str, number: int) -> None:
             store.save_progress(session.id, [PullProgress("a1", "busybox", number, 100)])
     elif kind == "hold":
         store.apply([transitions.hold(session, "eve", NOW) for session in pending[:1]])
+    elif kind == "update":
+        spec = make_session(number, cluster_size=1 + number % 3).spec
+        updates = [Update(s, updated(s, spec, lambda: str(uuid4())), "updated") for s in pending[:1]]
+        store.update(updates, NOW, PendingCheck(store.pending(), lambda _: None))
     elif kind == "place":
         allocations = {k.id: {"allocation": Allocation("a1")} for s in pending[:1] for k in s.kernels}
         store.apply(

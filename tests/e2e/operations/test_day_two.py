@@ -112,6 +112,19 @@ def test_a_renamed_session_is_found_by_its_new_name_alone(hooked, pair):
     hooked.run("rename", "duo", pair)
 
 
+def test_a_session_that_waits_starts_as_it_was_updated(hooked):
+    sweep = hooked.submit(*SMALL, "--name", "sweep", "--cpu", "10000", "--env", "LR=1", "--", "exit 3")
+    updated = hooked.run(
+        "update", sweep, "--cpu", "0.1", "--env", "LR=0.1", "--cluster-size", "2", "--", "echo $LR"
+    ).out
+    assert updated == "sweep: command; cluster_size none → 2; cpu 10000 → 0.1; env LR\n"
+    hooked.run("wait", sweep, timeout=120)
+    shown = hooked.show(sweep)
+    assert (shown["result"], [kernel["name"] for kernel in shown["kernels"]]) == ("SUCCESS", ["main1", "sub1"])
+    assert hooked.run("logs", sweep).out == "0.1\n"
+    assert hooked.run("update", sweep, "--cpu", "1", check=False).code == 1
+
+
 def test_callback_and_hook_get_every_change_in_order(hooked, pair, listener):
     hooked.run("terminate", pair, "--wait")
     story = [line for line in hooked.show(pair)["story"] if line["from"] != line["to"]]

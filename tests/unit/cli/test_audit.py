@@ -63,6 +63,7 @@ def test_a_refused_command_is_recorded_with_its_exit_code(records):
         *(("agent", "drain", "a1"), ("agent", "resume", "a1"), ("reservation", "rm", "nosuch")),
         *(("token", "create", "t", "--user", "ada"), ("token", "revoke", "nosuch"), ("secret", "rm", "nosuch")),
         *(("hold", "train"), ("release", "train"), ("rename", "train", "b"), ("cancel", "train"), ("ssh", "train")),
+        ("update", "train", "--env", "PASSWORD=hunter2", "--", "login", "hunter2"),
         *(("exec", "train", "--", "login", "hunter2"), ("folder", "rm", "nosuch"), ("images", "rm", "a:b")),
     ],
 )

@@ -79,10 +79,10 @@ def test_commands_without_decisions_load_neither_scheduler_nor_gateway():
         assert not libraries & (DECIDING | AGENTS | SERVER | {"alembic"}), command
 
 
-def test_a_submit_loads_no_way_to_agents():
-    ((_, libraries),) = loaded(("submit", "--name", "train"))
-    assert libraries >= {"sqlalchemy"}
-    assert not libraries & (AGENTS | SERVER | {"alembic"})
+def test_a_submit_and_an_update_load_no_way_to_agents():
+    for _, libraries in loaded(("submit", "--name", "train"), ("update", "train", "--cpu", "2")):
+        assert libraries >= {"sqlalchemy"}
+        assert not libraries & (AGENTS | SERVER | {"alembic"})
 
 
 @pytest.mark.parametrize("name", _COMMANDS)

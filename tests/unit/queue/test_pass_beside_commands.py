@@ -1,13 +1,17 @@
 """What users and administrators do between a decision's look at the cluster and its commit is not undone by it."""
 
 from collections.abc import Callable, Sequence
+from uuid import uuid4
 
 import pytest
 
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.transitions import Event
+from muster.core.lifecycle.update import updated
 from muster.core.model.reservation import Reservation
 from muster.core.model.session import SessionState
+from muster.store.sessions.pending import PendingCheck
+from muster.store.sessions.updating import Update
 
 S = SessionState
 Beside = Callable[[Callable[[], object]], None]
@@ -43,6 +47,22 @@ def test_a_session_that_is_held_while_it_is_placed_does_not_start(node, beside):
     changes(node, session, transitions.release)()
     node.run(observe=False)
     assert node.state(session) is S.RUNNING
+
+
+def test_a_session_that_is_updated_while_it_is_placed_starts_as_it_was_updated(node, beside):
+    session = node.submit()
+
+    def update() -> None:
+        before = node.session(session)
+        after = updated(before, before.spec.model_copy(update={"cluster_size": 2, "cpu": 500}), lambda: str(uuid4()))
+        check = PendingCheck(node.store.pending(), lambda _: None)
+        assert node.store.update([Update(before, after, "updated by ada")], node.now, check)
+
+    beside(update)
+    node.run(observe=False)
+    after = node.session(session)
+    assert (after.state, [kernel.slots.cpu for kernel in after.kernels]) == (S.RUNNING, [500, 500])
+    assert all(kernel.container_id for kernel in after.kernels)
 
 
 def test_no_session_starts_on_an_agent_that_is_drained_while_it_is_placed(node, agents, beside):

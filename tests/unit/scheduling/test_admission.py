@@ -94,7 +94,7 @@ def test_a_dependency_is_met_as_its_kind_says(kind, state, result, waits, is_end
     if kind == "after_ok" and "never" in waits:
         how = "was cancelled" if state is S.CANCELLED else "failed"
         assert wait.code is WaitCode.NEVER_RUNS
-        assert wait.message == f"it starts after prep succeeds, which {how}; submit it again without that"
+        assert wait.message == f"it starts after prep succeeds, which {how}; update it without that"
     elif kind in waits:
         assert (wait.code, wait.waits_for) == (WaitCode.DEPENDENCY, (prep.id,))
     else:
@@ -281,6 +281,24 @@ def test_new_sessions_are_refused_exactly_where_they_break_a_limit_of_what_may_w
         and any(COUNTS[counted](session) for session in new if SCOPES[scope](session) == name)
     }
     assert (pending_refusal(limits, pending, new) is not None) == bool(broken)
+
+
+@examples(60)
+@given(limits(), queues(), st.data())
+def test_an_update_is_refused_exactly_where_it_asks_for_more_than_before_and_breaks_a_limit(limits, queue, data):
+    pending = [session for session in queue if session.state is S.PENDING]
+    replaced = data.draw(st.lists(st.sampled_from(pending), max_size=3, unique_by=id) if pending else st.just([]))
+    others = [session for session in pending if all(session is not one for one in replaced)]
+    new = [
+        replace(data.draw(sessions(100 + place)), owner=session.owner, state=S.PENDING)
+        for place, session in enumerate(replaced)
+    ]
+
+    def asked(sessions, scope, name, counted):
+        return sum(COUNTS[counted](session) for session in sessions if SCOPES[scope](session) == name)
+
+    broken = {hit for hit in over(limits, [*others, *new], "pending") if asked(new, *hit) > asked(replaced, *hit)}
+    assert (pending_refusal(limits, others, new, replaced) is not None) == bool(broken)
 
 
 def test_a_refused_submit_names_the_limit_its_value_and_its_use():

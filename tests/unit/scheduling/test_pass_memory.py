@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from muster.contract.report import Report, SwarmReport
 from muster.core.agents.agent import Agent
+from muster.core.lifecycle.update import updated
 from muster.core.model.policy import GroupPolicy, PlacementPolicy, SchedulingPolicy
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
@@ -54,22 +55,41 @@ _FATES = (_the_same, _the_same, _in_use, _in_use, replace, _drained, _off_the_ov
 
 @st.composite
 def changed(draw: st.DrawFn, snapshot: Snapshot) -> Snapshot:
-    """Draw the snapshot a little later: sessions ended or were held, agents were observed again."""
+    """Draw the snapshot a little later: sessions ended, were held or updated, agents were observed again."""
     plan = schedule(snapshot)
     started = {placement.session_id: placement.allocations for placement in plan.placements}
     sessions = []
     for session in snapshot.sessions:
-        fate = draw(st.sampled_from(("stays", "stays", "changes", "goes")))
+        fate = draw(st.sampled_from(("stays", "stays", "changes", "is updated", "goes")))
         if session.id in started and fate != "goes":
             kernels = tuple(replace(k, allocation=started[session.id][k.id]) for k in session.kernels)
             sessions.append(replace(session, kernels=kernels, state=SessionState.RUNNING, started_at=snapshot.now))
         elif fate == "changes" and session.state is SessionState.PENDING:
             sessions.append(replace(session, held_by=draw(st.sampled_from((None, "ada")))))
+        elif fate == "is updated" and session.state is SessionState.PENDING:
+            spec = session.spec.model_copy(update=draw(updates()))
+            sessions.append(updated(session, spec, lambda: str(draw(st.uuids()))))
         elif fate != "goes":
             sessions.append(session)
     agents = tuple(draw(st.sampled_from(_FATES))(agent) for agent in snapshot.agents)
     later = snapshot.now + draw(st.sampled_from((0, 1, 60, 4000)))
     return replace(snapshot, sessions=tuple(sessions), agents=agents, now=later)
+
+
+def updates() -> st.SearchStrategy[dict[str, Any]]:
+    """Draw the fields of a spec that an update changes."""
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "cpu": st.sampled_from((1000, 4000)),
+            "priority": st.sampled_from((20, 80)),
+            "cluster_size": st.sampled_from((1, 2, "1-3")),
+            "cluster_mode": st.sampled_from(("single-node", "multi-node")),
+            "resource_group": st.sampled_from(("default", "other")),
+            "gpu_models": st.sampled_from(((), ("A100",))),
+            "time_limit": st.sampled_from((None, 600)),
+        },
+    )
 
 
 def requests() -> st.SearchStrategy[dict[str, Any]]:

@@ -243,3 +243,33 @@ def test_changes_and_refusals_are_noted(caller, service):
     noted = [(line["user"], line["token"], line["method"], line["status"], line["sessions"]) for line in lines]
     assert noted == [("ada", "ada-user", "POST", 201, [session["id"]]), ("ada", "ada-read", "DELETE", 403, [])]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_session_that_waits_is_updated_by_a_merge_patch(caller):
+    ada = caller("ada")
+    before = submitted(ada, name="a", env={"A": "1", "B": "2"}, priority=20, after_any=[])
+    done = ada.patch(f"{SESSIONS}/a", json={"cpu": "0.2", "env": {"A": None, "C": 3}, "priority": None})
+    assert done.status_code == 200
+    assert done.json()["changes"] == ["priority 20 → 50", "cpu 0.1 → 0.2", "env A, C"]
+    (after,) = done.json()["items"]
+    changed = {"cpu": "200m", "env": {"B": "2", "C": "3"}, "priority": 50}
+    assert after["spec"] == {**before["spec"], **changed}
+    assert ada.get(f"{SESSIONS}/a").json()["kernels"][0]["slots"]["cpu"] == 200
+
+
+def test_a_wrong_update_gets_all_its_errors_and_changes_nothing(caller):
+    ada = caller("ada")
+    before = submitted(ada, name="a")
+    refused = ada.patch(f"{SESSIONS}/a", json={"cpu": "lots", "nope": 1, "name": "b"})
+    assert refused.status_code == 422
+    assert sorted(error["field"] for error in refused.json()["errors"]) == ["cpu", "name", "nope"]
+    assert "muster rename" not in refused.text
+    for body in ("[]", "{", '{"env": [1]}', '{"env": {"A": {}}}', '{"labels": {"": null, "a": []}}', '{"": 1}'):
+        assert ada.patch(f"{SESSIONS}/a", content=body).status_code == 422, body
+    assert ada.get(f"{SESSIONS}/a").json()["spec"] == before["spec"]
+    ada.post(f"{SESSIONS}/cancel", json={"sessions": ["a"]})
+    late = ada.patch(f"{SESSIONS}/a", json={"cpu": 1})
+    assert (late.status_code, late.json()["detail"]) == (
+        409,
+        "session a is CANCELLED; only a PENDING session can be updated",
+    )

@@ -13,6 +13,7 @@ from muster.client import (
     Client,
     NameTakenError,
     NotFoundError,
+    NotPossibleInStateError,
     ServerError,
     SessionState,
     SpecError,
@@ -144,3 +145,19 @@ def test_the_way_is_read_from_the_environment(server, secret_of, monkeypatch, tm
 
 def test_what_the_module_gives_is_there_and_typed():
     assert all(hasattr(client, name) for name in client.__all__)
+
+
+def test_a_session_that_waits_is_updated_and_one_of_an_array_alone(ada):
+    job = ada.submit({**SPEC, "name": "later"}, begin="now+1h", env={"A": "1", "B": "2"})
+    after = ada.update(job, {"cpu": 1}, begin=None, env={"A": None}, cpu=2)
+    assert (after.id, after.slots.cpu, after.spec["env"], after.spec["begin"]) == (job.id, 2000, {"B": "2"}, None)
+    with pytest.raises(SpecError) as refused:
+        ada.update("later", mem="lots", nope=1)
+    assert {error.field for error in refused.value.errors} == {"mem", "nope"}
+    ada.submit_many({**SPEC, "name": "part"}, array="0-2")
+    with pytest.raises(AmbiguousNameError):
+        ada.update("part", cpu=2)
+    assert ada.update("part-1", cpu=2).slots.cpu == 2000
+    ada.cancel("later")
+    with pytest.raises(NotPossibleInStateError, match="only a PENDING session can be updated"):
+        ada.update(job, cpu=1)

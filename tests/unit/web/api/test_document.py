@@ -84,9 +84,9 @@ def test_a_path_and_a_method_that_are_not_there_are_named(caller):
     ("method", "path", "allowed"),
     [
         ("DELETE", "/api/v1/sessions", "GET, HEAD, POST"),
-        ("PATCH", "/api/v1/sessions/train", "DELETE, GET, HEAD"),
-        ("POST", "/api/v1/sessions/train", "DELETE, GET, HEAD"),
-        ("PUT", "/api/v1/sessions/hold", "DELETE, GET, HEAD, POST"),
+        ("PATCH", "/api/v1/folders/data", "DELETE, GET, HEAD"),
+        ("POST", "/api/v1/sessions/train", "DELETE, GET, HEAD, PATCH"),
+        ("PUT", "/api/v1/sessions/hold", "DELETE, GET, HEAD, PATCH, POST"),
         ("OPTIONS", "/api/v1/folders/data", "DELETE, GET, HEAD"),
         ("POST", "/api/v1/secrets/key", "DELETE, PUT"),
         ("HEAD", "/api/v1/secrets/key", "DELETE, PUT"),

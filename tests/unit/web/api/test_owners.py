@@ -34,6 +34,7 @@ def test_another_users_session_is_not_changed(caller, hers, action):
     assert ada.post(f"{SESSIONS}/{action}", json={"sessions": ["private-work"]}).status_code == 404
     assert ada.delete(f"{SESSIONS}/{hers['id']}").status_code == 404
     assert ada.post(f"{SESSIONS}/private-work/rename", json={"name": "mine"}).status_code == 404
+    assert ada.patch(f"{SESSIONS}/private-work", json={"cpu": 2}).status_code == 404
     assert caller("root", Scope.ADMIN).get(f"{SESSIONS}/private-work").json()["state"] == "PENDING"
 
 
@@ -62,6 +63,9 @@ def test_a_wait_names_no_other_users_session_in_any_view(caller, hers, service):
         assert "private-work" in root.get(f"{SESSIONS}{path}").text, path
     assert "private-work" not in ada.post(f"{SESSIONS}/hold", json={"sessions": ["mine"]}).text
     assert "private-work" not in ada.post(f"{SESSIONS}/release", json={"sessions": ["mine"]}).text
+    service.store.save_waits({mine["id"]: Wait(WaitCode.BEHIND, message, waits_for=(hers["id"],))})
+    updated = ada.patch(f"{SESSIONS}/mine", json={"priority": 10})
+    assert (updated.status_code, "private-work" in updated.text, hers["id"] in updated.text) == (200, False, False)
     service.store.save_waits({mine["id"]: Wait(WaitCode.BEHIND, message, waits_for=(hers["id"],))})
     renamed = ada.post(f"{SESSIONS}/mine/rename", json={"name": "mine2"})
     assert (renamed.status_code, "private-work" in renamed.text, hers["id"] in renamed.text) == (200, False, False)
@@ -139,6 +143,7 @@ def test_agents_tell_nothing_of_others_sessions(caller, service):
         ("POST", f"{SESSIONS}/hold", {"sessions": ["mine"]}),
         ("DELETE", f"{SESSIONS}/mine", None),
         ("POST", f"{SESSIONS}/mine/rename", {"name": "x"}),
+        ("PATCH", f"{SESSIONS}/mine", {"cpu": 2}),
     ],
 )
 def test_a_token_that_reads_changes_nothing(caller, method, path, body):

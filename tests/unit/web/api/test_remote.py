@@ -127,6 +127,7 @@ def test_folders_secrets_images_and_reports_are_shown_as_on_the_control_node(rem
         ),
         *(("top", "nosuch"), ("top", "--once"), ("rename", "nosuch", "x"), ("restart", "nosuch")),
         *(("extend", "nosuch", "1h"), ("extend", "ran", "soon")),
+        *(("update", "nosuch", "--cpu", "2"), ("update", "ran", "--cpu", "2"), ("update", "ran", "--unset", "x")),
         ("commit", "ran", "NoTag"),
     ):
         same(ada, *arguments)
