@@ -1,6 +1,6 @@
 """`update`: what a session that waits asks for, changed by the flags of `submit`."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,8 @@ def update(
     longer count.
     """
     del flags, env_files
-    changes = {**merged(session_file(file) if file else {}, given_fields(ctx)), **_unset(unset)}
+    given = merged(session_file(file) if file else {}, given_fields(ctx))
+    changes = merged(_unset(unset, given), given)
     command = command_behind_dashes(ctx)
     if command is not None:
         changes["command"] = command
@@ -93,14 +94,19 @@ def update(
     warn_of_impossible(done.items, done.impossible)
 
 
-def _unset(fields: Iterable[str]) -> dict[str, Any]:
-    """Return the changes that give these fields their defaults. Raises BadInputError."""
+def _unset(fields: Iterable[str], given: Collection[str]) -> dict[str, Any]:
+    """Return the changes that give these fields their defaults; `given` are those with new values.
+
+    Raises BadInputError.
+    """
     changes: dict[str, Any] = {}
-    for given in fields:
-        field, dot, name = given.partition(".")
+    for word in fields:
+        field, dot, name = word.partition(".")
         field = _FIELDS.get(field.replace("-", "_"), "")
         if not field or (dot and field not in ASSIGNMENTS):
-            raise BadInputError(f"--unset: {given!r} is no field; name one such as begin, after-ok, env or env.LR")
+            raise BadInputError(f"--unset: {word!r} is no field; name one such as begin, after-ok, env or env.LR")
+        if not dot and field in given:
+            raise BadInputError(f"--unset: {field} is given a value as well; leave one of them out")
         if not dot:
             changes[field] = None
         elif changes.get(field, {}) is not None:

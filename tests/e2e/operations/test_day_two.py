@@ -113,7 +113,7 @@ def test_a_renamed_session_is_found_by_its_new_name_alone(hooked, pair):
 
 
 def test_a_session_that_waits_starts_as_it_was_updated(hooked):
-    sweep = hooked.submit(*SMALL, "--name", "sweep", "--cpu", "10000", "--env", "LR=1", "--", "exit 3")
+    sweep = hooked.submit(*SMALL, "--name", "sweep", "--cpu", "10000", "--env", "LR=1", "-c", "exit 3")
     updated = hooked.run(
         "update", sweep, "--cpu", "0.1", "--env", "LR=0.1", "--cluster-size", "2", "--", "echo $LR"
     ).out

@@ -43,7 +43,7 @@ def _run(example: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("way")
 def test_the_pages_examples_do_what_it_says(capsys):
-    count, errors, array, lab = EXAMPLES
+    count, errors, array, lab, later = EXAMPLES
     _run(count)
     assert capsys.readouterr().out == "TERMINATED FAILURE 4\n1\n2\n3\n\n"
     _run(errors)
@@ -54,6 +54,7 @@ def test_the_pages_examples_do_what_it_says(capsys):
     exit_line, reason = capsys.readouterr().out.splitlines()
     assert exit_line == r"0 b'sub1\nfrom here\n'"
     assert reason
+    _run(later)
 
 
 @pytest.mark.usefixtures("way")

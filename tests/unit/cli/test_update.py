@@ -59,6 +59,16 @@ def test_fields_are_unset_by_their_names_or_their_flags():
     assert [after[field] for field in fields] == [None, [], {"B": "2"}, False, []]
 
 
+def test_variables_are_set_and_unset_at_once_and_a_field_is_not_both():
+    submitted("--name", "train", "--env", "A=1", "--env", "B=2", "--tasks", "2")
+    unset = ("--unset", "env.A", "--unset", "tasks")
+    assert muster("update", "train", "--env", "C=3", "--tasks-per-kernel", "4", *unset).code == 0
+    after = spec_of("train")
+    assert (after["env"], after["tasks"], after["tasks_per_kernel"]) == ({"B": "2", "C": "3"}, None, 4)
+    both = muster("update", "train", "--env", "A=1", "--unset", "env")
+    assert (both.code, both.err) == (2, "muster: --unset: env is given a value as well; leave one of them out\n")
+
+
 @pytest.mark.parametrize("field", ["nope", "name", "mem.x", "hold", ""])
 def test_what_cannot_be_unset_is_named(field):
     submitted("--name", "train")

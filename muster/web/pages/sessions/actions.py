@@ -1,9 +1,9 @@
-"""Actions of a session's page: terminate, cancel, restart, hold, release, rename, extend, commit."""
+"""Actions of a session's page: terminate, cancel, restart, hold, release, update, rename, extend, commit."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Depends, Form, Query, Request
 from fastapi.responses import Response
 
 from muster.core.values.errors import BadInputError, MusterError, NotPossibleInStateError
@@ -12,6 +12,7 @@ from muster.service.local_backend import LocalBackend
 from muster.service.sessions.views import SessionView
 from muster.web.api.requests import note_sessions
 from muster.web.pages.sessions.page import Reference
+from muster.web.pages.sessions.updating import entered_changes, update_fields
 from muster.web.pages.sessions.view import Action, offered
 from muster.web.problems import problem
 from muster.web.viewer import CurrentViewer, Viewer, is_htmx
@@ -29,7 +30,41 @@ _OUTCOMES: Mapping[str, str] = {
     Action.RELEASE: "is released",
 }
 
-_ONLY = {Action.COMMIT: "only a RUNNING session", Action.EXTEND: "only a RUNNING session with a time limit"}
+_ONLY = {
+    Action.COMMIT: "only a RUNNING session",
+    Action.EXTEND: "only a RUNNING session with a time limit",
+    Action.UPDATE: "only a PENDING session",
+}
+
+
+@router.get("/{reference}/update")
+def update_dialog(viewer: CurrentViewer, reference: Reference) -> Response:
+    session = _allowed(viewer, reference, Action.UPDATE, "updated")
+    fields = update_fields(viewer.backend.spec_again(session.id))
+    return viewer.fragment(_DIALOGS, "update", session=session, fields=fields, problem="")
+
+
+async def _entered(request: Request) -> dict[str, str]:
+    """Return the texts of a form by the names of its fields, also those that are empty."""
+    return {name: text for name, text in (await request.form()).items() if isinstance(text, str)}
+
+
+@router.post("/{reference}/update")
+def update(
+    request: Request,
+    viewer: CurrentViewer,
+    reference: Reference,
+    entered: Annotated[dict[str, str], Depends(_entered)],
+) -> Response:
+    """Change what was changed in the form. A field that it does not have stays as it is."""
+    session = viewer.backend.session(reference)
+    changes = entered_changes(viewer.backend.spec_again(session.id), entered)
+    try:
+        updated = viewer.backend.update(session.id, changes).items
+    except (BadInputError, NotPossibleInStateError) as error:
+        return _dialog_again(viewer, "update", error, session=session, fields=update_fields({}, entered))
+    note_sessions(request, updated)
+    return viewer.go(f"/sessions/{session.id}")
 
 
 @router.get("/{reference}/rename")

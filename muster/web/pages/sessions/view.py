@@ -32,6 +32,7 @@ class Action(StrEnum):
     RESTART = "restart"
     HOLD = "hold"
     RELEASE = "release"
+    UPDATE = "update"
     RENAME = "rename"
     COMMIT = "commit"
     EXTEND = "extend"
@@ -41,7 +42,7 @@ def offered(session: SessionView) -> frozenset[Action]:
     """Return the actions that the session's state allows."""
     allowed: set[Action] = set()
     if session.state is SessionState.PENDING:
-        allowed |= {Action.CANCEL, Action.RELEASE if session.held_by is not None else Action.HOLD}
+        allowed |= {Action.UPDATE, Action.CANCEL, Action.RELEASE if session.held_by is not None else Action.HOLD}
     elif session.state not in FINAL and not session.ends_for_good:
         allowed.add(Action.TERMINATE)
     if session.state is SessionState.RUNNING:

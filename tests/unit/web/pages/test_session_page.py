@@ -75,8 +75,8 @@ def offered(text):
 @pytest.mark.parametrize(
     ("session", "expected"),
     [
-        (make_session(1), {"cancel", "hold", "rename"}),
-        (make_session(2, held_by="ada"), {"cancel", "release", "rename"}),
+        (make_session(1), {"cancel", "hold", "update", "rename"}),
+        (make_session(2, held_by="ada"), {"cancel", "release", "update", "rename"}),
         (in_state(3, SessionState.SCHEDULED), {"terminate", "rename"}),
         (in_state(4, SessionState.PREPARING), {"terminate", "rename"}),
         (in_state(5, SessionState.RUNNING), {"terminate", "restart", "rename", "commit"}),
