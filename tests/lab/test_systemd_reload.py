@@ -1,7 +1,7 @@
-"""Devices of containers when systemd writes anew which they may use: why agents name GPUs' nodes.
+"""What systemd does to containers: at a reload, and when the host shuts down.
 
-It does at a reload, as upgrades and our own roles make one, and when a property of their unit is changed. Systemd 257
-leaves them alone at a reload.
+It writes anew which devices they may use at a reload, as upgrades and our own roles make one, and when a property of
+their unit is changed: why agents name GPUs' nodes. Systemd 257 leaves them alone at a reload.
 """
 
 import json
@@ -43,6 +43,13 @@ changed="[$(opens hook), $(opens known)]"
 version=$(systemctl --version | sed -n 's/^systemd \([0-9]*\).*/\1/p')
 echo "{\"before\": $before, \"opened\": [$hook, $known], \"changed\": $changed, \"version\": $version}"
 """
+# A kernel's slice, as systemd makes one for the engine: of no file.
+SLICE = "muster-none_5e55_1_main1.slice"
+KERNELS_SLICE = f"""
+systemctl start {SLICE}
+trap 'systemctl stop muster.slice' EXIT
+systemctl show --property=Conflicts,Before --value {SLICE} muster.slice
+"""
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -52,3 +59,9 @@ def test_a_device_of_which_the_engine_knows_outlives_what_takes_one_from_a_hook_
     by_hook, known = found["opened"]
     assert (found["before"], known, found["changed"]) == ([True, True], RELOADS, [False, True])
     assert by_hook == OUTLIVED.get(found["version"], by_hook)
+
+
+def test_systemd_leaves_kernels_to_the_engine_at_a_shutdown(lab: Lab) -> None:
+    """What runs in a slice ends with it, and slices go first: before the engine, and before the network."""
+    said = lab.run(lab.hosts[0].name, "sh", stdin=KERNELS_SLICE).out
+    assert "shutdown.target" not in said

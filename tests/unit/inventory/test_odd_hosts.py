@@ -315,3 +315,21 @@ def test_a_host_with_apparmor_lacks_what_loads_profiles_if_nothing_is_installed(
         command["argv"] = [word.replace(part, here) for word in command["argv"]]
     chosen.append({"ansible.builtin.debug": {"msg": "lacks {{ docker_engine_apparmor.rc != 0 }}"}})
     assert f"lacks {lacks_it}" in run(tmp_path, chosen)
+
+
+def test_kernels_slices_are_not_stopped_by_systemd_at_a_shutdown(tmp_path):
+    """A slice ends with what runs in it, unless its unit has no default dependencies. tests/lab asks systemd itself."""
+    variables = yaml.safe_load((ROOT / "roles/docker_engine/vars/main.yml").read_text(encoding="utf-8"))
+    units = [Path(path).relative_to("/etc/systemd/system") for path in variables["docker_engine_slice_drop_ins"]]
+    # The second is for all slices whose names begin so: each kernel's.
+    assert [str(unit.parent) for unit in units] == ["muster.slice.d", "muster-.slice.d"]
+    chosen = tasks(
+        "docker_engine/tasks/slices", "Create the directories of the slices' drop-ins", "Write the slices' drop-ins"
+    )
+    for task in chosen:
+        (module,) = (key for key in task if key.startswith("ansible.builtin."))
+        # The role writes as root.
+        task[module] = {key: value for key, value in task[module].items() if key not in {"owner", "group"}}
+    run(tmp_path, chosen, docker_engine_slice_drop_ins=[str(tmp_path / unit) for unit in units])
+    for unit in units:
+        assert "\n[Unit]\nDefaultDependencies=no\n" in (tmp_path / unit).read_text(encoding="utf-8")
