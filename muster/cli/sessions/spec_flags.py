@@ -1,7 +1,8 @@
 """Flags of the session spec: an option for each field that has some, and what was given by them."""
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 import click
@@ -47,6 +48,16 @@ def spec_options(left_out: Collection[str] = (), *, on_and_off: bool = False) ->
             )
         )
     return options
+
+
+def env_file_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--env-file",
+        "env_files",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="File of lines NAME=VALUE; --env wins over it.",
+    )(function)
 
 
 def fields_by_word(left_out: Collection[str] = ()) -> dict[str, str]:

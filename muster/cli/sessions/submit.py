@@ -23,6 +23,7 @@ from muster.cli.sessions.spec_flags import (
     WORDS,
     SpecCommand,
     command_behind_dashes,
+    env_file_option,
     given_fields,
     spec_options,
 )
@@ -50,13 +51,7 @@ _TRIES = 3
     type=click.Path(path_type=Path),
     help="Public key file that may log in to main1; those in ~/.ssh by default.",
 )
-@click.option(
-    "--env-file",
-    "env_files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="File of lines NAME=VALUE; --env wins over it.",
-)
+@env_file_option
 @click.option("--count", default=1, metavar="N", type=int, help="Queue N sessions at once: NAME-1, NAME-2, …")
 @click.option("--owner", help="Whose session it is; you by default.")
 @click.option(

@@ -15,6 +15,7 @@ from muster.cli.sessions.spec_files import session_file
 from muster.cli.sessions.spec_flags import (
     SpecCommand,
     command_behind_dashes,
+    env_file_option,
     fields_by_word,
     given_fields,
     spec_options,
@@ -37,13 +38,7 @@ def _complete_field(_ctx: click.Context, _param: click.Parameter, incomplete: st
 @click.option(
     "--file", "-f", "file", type=click.Path(path_type=Path), help="File with fields of the spec (YAML or JSON)."
 )
-@click.option(
-    "--env-file",
-    "env_files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="File of lines NAME=VALUE; --env wins over it.",
-)
+@env_file_option
 @click.option(
     "--unset",
     "unset",
