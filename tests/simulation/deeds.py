@@ -192,6 +192,8 @@ class Deeds:
         # One that has run keeps what its use was counted with, as `update_errors` says.
         if session is None or session.state is not _S.PENDING or session.requeues:
             return
+        if self._world.users.queue.adoption() is not None:
+            return
         spec = SessionSpec.model_validate({**session.spec.model_dump(mode="json"), **dict(deed.values)})
         number = (int(deed.target) << 96) | (0x4 << 76) | (0x8 << 60) | ((session.updates + 1) << 32)
         ids = (str(uuid.UUID(int=number | kernel, version=4)) for kernel in count())

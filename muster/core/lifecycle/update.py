@@ -35,7 +35,8 @@ def update_errors(session: Session, spec: SessionSpec, *, whole_array: bool) -> 
 def updated(session: Session, spec: SessionSpec, new_id: Callable[[], str]) -> Session:
     """Return a pending session with another spec, at its place in the queue. Launches that failed no longer count.
 
-    Its kernels keep their ids, by rank; `new_id` makes those of kernels that it did not have.
+    Its kernels keep their ids, by rank; `new_id` makes those of kernels that it did not have. A new time limit is all
+    that it has: what was added to another one, when it ran before, is not added to this.
     """
     known = [kernel.id for kernel in session.possible_kernels]
     ids = (*known, *(new_id() for _ in range(kernel_count(spec) - len(known))))
@@ -47,6 +48,7 @@ def updated(session: Session, spec: SessionSpec, new_id: Callable[[], str]) -> S
         attempts=0,
         retry_at=None,
         failed_on=(),
+        extended_s=session.extended_s if spec.time_limit == session.spec.time_limit else 0,
         wait=None,
         updates=session.updates + 1,
     )

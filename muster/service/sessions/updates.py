@@ -51,6 +51,10 @@ class SessionUpdates:
         """
         # The same at each try: a begin such as now+1h counts from here.
         now = self._clock()
+        if self._store.queue.adoption() is not None:
+            raise NotPossibleInStateError(
+                "the database was put back, and agents were not asked yet what runs; try again once the queue is worked"
+            )
         same = self._store.find_all(reference, self._visible_owner)
         # One session of an array does not have its name.
         whole_array = len(same) > 1 or reference == same[0].array_name

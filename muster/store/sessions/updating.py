@@ -17,7 +17,7 @@ from muster.store.sessions.reader import SessionReader
 _CHUNK = 500
 _DEPENDENCIES = ("after", "after_ok", "after_any")
 # The name is left to renames, which may have come in between.
-_WRITTEN = "spec", "resource_group", "project", "folders", "attempts", "retry_at", "failed_on", "updates"
+_WRITTEN = "spec", "resource_group", "project", "folders", "attempts", "retry_at", "failed_on", "extended_s", "updates"
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,3 +174,19 @@ def test_sessions_that_keep_changing_are_left_alone_after_a_while(store, update)
     store.before_update = again
     with pytest.raises(NotPossibleInStateError, match="the sessions keep changing; try again"):
         update("s1", {"cpu": 2})
+
+
+def test_nothing_is_updated_that_may_run_since_a_backup(store, update):
+    store.add([make_session(1)])
+    store.queue.note_restore(holds=False)
+    with pytest.raises(NotPossibleInStateError, match="the database was put back, and agents were not asked yet"):
+        update("s1", {"cpu": 2})
+    assert store.find("s1").updates == 0
+
+
+def test_a_new_time_limit_is_all_that_a_session_has(store, update):
+    store.add([make_session(1, time_limit="1h", extended_s=600, requeues=1)])
+    update("s1", {"priority": 20})
+    assert store.find("s1").time_limit == 4200
+    update("s1", {"time_limit": "2h"})
+    assert (store.find("s1").time_limit, store.find("s1").extended_s) == (7200, 0)
