@@ -45,7 +45,8 @@ class SessionUpdates:
         """Change what a pending session asks for, or all of an array that are: all of them or none.
 
         `changes` are fields of the spec with their new values, a merge patch. One that a pass places meanwhile is left
-        out, as if it had been placed before. With `is_bound`, only the site lets sessions have a higher priority.
+        out, as if it had been placed before. With `is_bound`, a session gets no higher priority than it has, but for
+        what the site lets its owner ask for.
         Raises as `SessionPreparation.updated`, NotFoundError, AmbiguousNameError, NotPossibleInStateError, and
         BadInputError where a limit refuses it.
         """
