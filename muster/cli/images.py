@@ -141,7 +141,7 @@ def sync(reference: str, source: str | None, targets: tuple[str, ...], group: st
     with opened_service() as service:
         reference = service.image_reference(reference)
         agents = service.agents.all()
-        plan = image_sync(agents, reference, source_id=source, target_ids=names, group=group)
+        plan = image_sync(agents, reference, service.image_ids(), source_id=source, target_ids=names, group=group)
         progress = SyncProgress(shown=sys.stderr.isatty() and not as_json)
         outcomes = service.copy_image(plan, progress.note, progress.finished if not as_json else lambda _outcome: None)
     changed = any(outcome.changed for outcome in outcomes)

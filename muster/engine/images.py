@@ -13,7 +13,7 @@ from muster.core.agents.agent import Agent
 from muster.core.images.names import parse_image_name
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.engine.agent_engine import ANSWER_ERRORS, ENGINE_ERRORS, cause, engine_of, one_line
-from muster.engine.image_archive import RefusedArchiveError, checked_archive
+from muster.engine.image_archive import CheckedArchive, RefusedArchiveError
 
 # An engine may write a large image to its own disk before it sends the first byte.
 SILENCE_S = 3600
@@ -73,11 +73,23 @@ def image_id(agent: Agent, reference: str) -> str | None:
     return image.id if image else None
 
 
-def copy(source: Agent, target: Agent, reference: str, expected: ExpectedImage, progressed: Progressed) -> None:
+@dataclass(frozen=True, slots=True)
+class CopiedImage:
+    """An image that was copied.
+
+    `ids` are those of its source and its target, which differ if only one of the two engines keeps images in
+    containerd's store. `config_id` is its configuration's digest; None if it has several configurations.
+    """
+
+    ids: frozenset[str]
+    config_id: str | None
+
+
+def copy(source: Agent, target: Agent, reference: str, expected: ExpectedImage, progressed: Progressed) -> CopiedImage:
     """Copy an image under one tag, streamed: nothing is written on the control node. `progressed(bytes done, total)`.
 
     The target gets the image of the expected id as `reference` and nothing else, whatever the source sends
-    (`checked_archive`). Raises AgentUnreachableError and ImageError.
+    (`CheckedArchive`). Raises AgentUnreachableError and ImageError.
     """
     name = parse_image_name(reference)
     if name is None or name.digest or not IMAGE_ID.fullmatch(expected.image_id):
@@ -91,29 +103,30 @@ def copy(source: Agent, target: Agent, reference: str, expected: ExpectedImage, 
             raise ImageError(
                 f"image {reference} ({expected.image_id[7:19]}) is not on agent {source.id}", permanent=True
             )
-        stream = _checked(giving, source, name.familiar, expected, _size(image, expected.most_bytes), progressed)
+        sent = _saved(giving, expected.image_id)
+        archive = CheckedArchive(sent, expected.image_id, name.familiar, expected.most_bytes)
+        stream = _checked(archive, source, name.familiar, _size(image, expected.most_bytes), progressed)
         try:
             # A request takes a generator, which the stub does not know.
             taking.images.load(stream)  # type: ignore[arg-type]
         except ANSWER_ERRORS as error:
             raise _copy_error(target, reference, cause(error)) from None
         loaded = _image(taking, target, name.familiar)
-    if loaded is None or loaded.id != expected.image_id:
+    if loaded is None or loaded.id not in archive.ids:
         raise _copy_error(target, reference, "its engine did not load the image")
+    return CopiedImage(frozenset({expected.image_id, str(loaded.id)}), archive.config_id)
+
+
+def _saved(client: docker.DockerClient, image_id: str) -> Iterator[bytes]:
+    yield from client.api.get_image(image_id)
 
 
 def _checked(
-    client: docker.DockerClient,
-    agent: Agent,
-    reference: str,
-    expected: ExpectedImage,
-    total: int,
-    progressed: Progressed,
+    archive: CheckedArchive, agent: Agent, reference: str, total: int, progressed: Progressed
 ) -> Iterator[bytes]:
     done = 0
     try:
-        archive = client.api.get_image(expected.image_id)
-        for chunk in checked_archive(archive, expected.image_id, reference, expected.most_bytes):
+        for chunk in archive:
             yield chunk
             # The archive's own headers come on top of the image's size.
             done = min(done + len(chunk), total)

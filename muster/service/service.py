@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from muster.core.images.committed import CommittedImage
+from muster.core.images.identity import ImageIds
 from muster.core.model.heartbeat import Heartbeat
 from muster.core.model.session import Session
 from muster.core.model.snapshot import Snapshot
@@ -152,6 +153,10 @@ class Service:
         """Return the reference behind a name or an alias of the catalog; any other word is taken for a reference."""
         return reference_of(self.settings, self._store, word)
 
+    def image_ids(self) -> ImageIds:
+        """Return which ids mean one image."""
+        return self._store.image_ids.all()
+
     def copy_image(
         self, sync: "ImageSync", progressed: "SyncProgressed", finished: Callable[["Synced"], None]
     ) -> list["Synced"]:
@@ -159,13 +164,15 @@ class Service:
 
         An image that was made of a session is the one that was made then, whatever the source has under its name.
         """
-        from muster.service.images.distribution import synced  # noqa: PLC0415 - the Docker SDK loads slowly
+        from muster.service.images.distribution import note_ids, synced  # noqa: PLC0415 - the Docker SDK loads slowly
 
         name, _, tag = sync.reference.rpartition(":")
         made = self._store.images.find(name, tag)
         if made is not None and made.is_made:
-            sync = replace(sync, image_id=made.image_id)
+            is_held = sync.ids.are_one(sync.image_id, made.image_id)
+            sync = sync if is_held else replace(sync, image_id=made.image_id)
         outcomes = synced(sync, self.settings.image_max_size, progressed, finished)
+        note_ids(self._store, [outcome.copied for outcome in outcomes if outcome.copied is not None])
         if any(outcome.changed for outcome in outcomes):
             wake(self.settings, self._store, AGENTS)
         return outcomes

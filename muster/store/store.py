@@ -34,6 +34,7 @@ from muster.store.database.tables import NOT_ENDED, events, kernels, logs, sessi
 from muster.store.deliveries import Deliveries
 from muster.store.folders import Folders, check_mountable
 from muster.store.heartbeats import Heartbeats
+from muster.store.image_ids import ImageIdRows
 from muster.store.images import CommittedImages
 from muster.store.kernel_uses import KernelUses
 from muster.store.overrides import OverrideRows
@@ -86,6 +87,7 @@ class Store:
         self.submissions = Submissions(self._engine)
         self.changes = Changes(self._engine)
         self.images = CommittedImages(self._engine)
+        self.image_ids = ImageIdRows(self._engine)
         self.pulled_images = PulledImages(self._engine)
         self.heartbeats = Heartbeats(self._engine)
         self.queue = QueueNumbers(self._engine)

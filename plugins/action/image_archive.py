@@ -10,7 +10,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from muster.core.values.units import parse_bytes
-from muster.engine.image_archive import RefusedArchiveError, checked_archive
+from muster.engine.image_archive import CheckedArchive, RefusedArchiveError
 
 _CHUNK = 1 << 20
 _PARAMETERS = ("src", "dest", "reference", "image_id", "max_size", "host")
@@ -29,7 +29,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         src, dest, reference, image_id, max_size, host = (str(self._task.args[name]) for name in _PARAMETERS)
         try:
             with gzip.open(src) as packed, gzip.open(dest, "wb", compresslevel=1) as checked:
-                for chunk in checked_archive(_chunks(packed), image_id, reference, parse_bytes(max_size)):
+                for chunk in CheckedArchive(_chunks(packed), image_id, reference, parse_bytes(max_size)):
                     checked.write(chunk)
         except (RefusedArchiveError, OSError, EOFError, zlib.error) as error:
             Path(dest).unlink(missing_ok=True)

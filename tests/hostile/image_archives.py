@@ -42,6 +42,7 @@ class SmallImage:
     tags: tuple[str, ...] = ("lab/train:2",)
     command: tuple[str, ...] = ("true",)
     variables: tuple[str, ...] = ()
+    system: str = "linux"
     layer: bytes = field(init=False)
     config: bytes = field(init=False)
 
@@ -50,7 +51,7 @@ class SmallImage:
         self.config = json.dumps(
             {
                 "architecture": "amd64",
-                "os": "linux",
+                "os": self.system,
                 "config": {"Cmd": list(self.command), "Env": list(self.variables)},
                 "history": [{"created_by": "test"}],
                 "rootfs": {"type": "layers", "diff_ids": [digest(self.layer)]},

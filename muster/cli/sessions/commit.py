@@ -84,5 +84,6 @@ def _copied(service: Service, planned: "Commit", progress: SyncProgress, *, as_j
     from muster.service.images.distribution import image_sync  # noqa: PLC0415 - the Docker SDK loads slowly
 
     agent = planned.agent
-    sync = image_sync(service.agents.all(), planned.image.reference, source_id=agent.id, group=agent.resource_group)
+    agents, ids = service.agents.all(), service.image_ids()
+    sync = image_sync(agents, planned.image.reference, ids, source_id=agent.id, group=agent.resource_group)
     return service.copy_image(sync, progress.note, progress.finished if not as_json else lambda _outcome: None)

@@ -1,27 +1,33 @@
 """One image on many agents: which hold it, and copying it to those that do not."""
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from muster.core.agents.agent import Agent, AgentState
+from muster.core.images.identity import ImageIds
 from muster.core.images.names import familiar
 from muster.core.values.errors import BadInputError, MusterError, NotFoundError
-from muster.engine.images import ExpectedImage, copy, image_id
+from muster.engine.images import CopiedImage, ExpectedImage, copy, image_id
 from muster.service.images.catalog import holders
+from muster.store.store import Store
 
 _PARALLEL = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSync:
-    """An image, the agent that gives it, and those that shall have the same."""
+    """An image, the agent that gives it, and those that shall have the same.
+
+    `image_id` is its id on the source; `ids` tell which others mean the same image.
+    """
 
     reference: str
     source: Agent
     image_id: str
     targets: tuple[Agent, ...]
+    ids: ImageIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,7 @@ class Synced:
     agent_id: str
     changed: bool
     error: str | None = None
+    copied: CopiedImage | None = None
 
 
 # Agent id, bytes done, bytes in total; called from several threads.
@@ -40,6 +47,7 @@ SyncProgressed = Callable[[str, int, int], None]
 def image_sync(
     agents: Sequence[Agent],
     reference: str,
+    ids: ImageIds,
     *,
     source_id: str | None = None,
     target_ids: Collection[str] = (),
@@ -57,23 +65,23 @@ def image_sync(
     if group is not None and all(agent.resource_group != group for agent in agents):
         raise NotFoundError(f"--group: no agent is in resource group {group!r}; see `muster agents`")
     name = familiar(reference)
-    source = by_id[source_id or _any_holder(agents, name)]
+    source = by_id[source_id or _any_holder(agents, name, ids)]
     found = image_id(source, name)
     if found is None:
         raise NotFoundError(f"image {name} is not on agent {source.id}; see `muster agent show {source.id}`")
     targets = [by_id[target] for target in dict.fromkeys(target_ids)] or [
         agent for agent in agents if agent.state is AgentState.ALIVE and group in {None, agent.resource_group}
     ]
-    return ImageSync(name, source, found, tuple(agent for agent in targets if agent.id != source.id))
+    return ImageSync(name, source, found, tuple(agent for agent in targets if agent.id != source.id), ids)
 
 
-def _any_holder(agents: Sequence[Agent], name: str) -> str:
+def _any_holder(agents: Sequence[Agent], name: str, ids: ImageIds) -> str:
     found = holders([agent for agent in agents if agent.state is AgentState.ALIVE], name)
     if not found:
         raise NotFoundError(
             f"no agent that answers was seen with image {name}; see `muster images`, or name one with --from"
         )
-    if len(set(found.values())) > 1:
+    if len(ids.distinct(found.values())) > 1:
         listed = ", ".join(f"{agent_id} {identity[7:19]}" for agent_id, identity in found.items())
         raise BadInputError(f"--from: agents hold different images as {name} ({listed}); name the one to copy from")
     return next(iter(found))
@@ -101,6 +109,13 @@ def synced(
     return sorted(outcomes, key=lambda outcome: outcome.agent_id)
 
 
+def note_ids(store: Store, copied: Iterable[CopiedImage]) -> None:
+    """Record the ids of images that have one on their source and another on their target."""
+    for image in copied:
+        if image.config_id is not None and len(image.ids) > 1:
+            store.image_ids.add(image.config_id, image.ids)
+
+
 class _GivenUpError(MusterError):
     """It was interrupted."""
 
@@ -114,9 +129,9 @@ def _synced(
         progressed(target.id, done, total)
 
     try:
-        if image_id(target, sync.reference) == sync.image_id:
+        if sync.ids.are_one(image_id(target, sync.reference), sync.image_id):
             return Synced(target.id, changed=False)
-        copy(sync.source, target, sync.reference, ExpectedImage(sync.image_id, most_bytes), going_on)
+        copied = copy(sync.source, target, sync.reference, ExpectedImage(sync.image_id, most_bytes), going_on)
     except MusterError as error:
         return Synced(target.id, changed=False, error=str(error))
-    return Synced(target.id, changed=True)
+    return Synced(target.id, changed=True, copied=copied)

@@ -14,10 +14,14 @@ from muster.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class KnownImage:
-    """An image. `held_by` is its id by agent id, `size_bytes` that of the largest; None if no agent holds it."""
+    """An image. `held_by` is its id by agent id, `size_bytes` that of the largest; None if no agent holds it.
+
+    `image_ids` are one id for each image that agents hold under this name.
+    """
 
     version: ImageVersion
     held_by: Mapping[str, str]
+    image_ids: Sequence[str]
     size_bytes: int | None
     is_site_default: bool
     committed: CommittedImage | None = None
@@ -28,6 +32,7 @@ def known_images(store: Store, settings: Settings, user: str, *, sees_all: bool 
     agents = store.agents.all()
     default = settings.default_image
     made = store.images.all()
+    ids = store.image_ids.all()
     listed: list[tuple[ImageVersion, CommittedImage | None]] = [
         *((version, None) for version in load_catalog(settings.catalog).versions),
         *((image.version, image) for image in made),
@@ -38,7 +43,8 @@ def known_images(store: Store, settings: Settings, user: str, *, sees_all: bool 
             continue
         held = holders(agents, version.reference)
         size = committed.size_bytes if committed else size_on(agents, set(held.values()))
-        known.append(KnownImage(version, held, size, default in {*version.words, version.reference}, committed))
+        is_default = default in {*version.words, version.reference}
+        known.append(KnownImage(version, held, ids.distinct(held.values()), size, is_default, committed))
     return known
 
 

@@ -7,10 +7,12 @@ from contextlib import suppress
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.images.collection import PulledImage
 from muster.core.images.committed import CommittedImage
+from muster.core.images.identity import ImageIds
 from muster.core.images.names import familiar
 from muster.core.values.errors import AgentUnreachableError, ImageError, SettingsError
 from muster.engine.images import IMAGE_ID, ExpectedImage, copy, image_id, pull
 from muster.service.images.catalog import is_the_sites
+from muster.service.images.distribution import note_ids
 from muster.settings import Settings
 from muster.store.store import Store
 
@@ -46,9 +48,14 @@ class ImageSource:
                 if held is None:
                     pull(agent, reference, progressed, with_credentials=self._is_the_sites(reference))
                     self._note_pull(agent, familiar(reference))
-            elif held != image.image_id:
-                expected = ExpectedImage(image.image_id, self._settings.image_max_size)
-                copy(self._holder(image), agent, image.reference, expected, progressed)
+                return
+            ids = self._store.image_ids.all()
+            if not ids.are_one(held, image.image_id):
+                holder = self._holder(image, ids)
+                held_there = ids.on(holder, image.image_id) or image.image_id
+                expected = ExpectedImage(held_there, self._settings.image_max_size)
+                copied = copy(holder, agent, image.reference, expected, progressed)
+                note_ids(self._store, [copied])
         except AgentUnreachableError as error:
             raise ImageError(f"image {reference} cannot be brought there: {error}", permanent=False) from None
 
@@ -76,12 +83,12 @@ class ImageSource:
         except SettingsError as error:
             raise ImageError(f"image {reference}: {error}", permanent=False) from None
 
-    def _holder(self, image: CommittedImage) -> Agent:
+    def _holder(self, image: CommittedImage, ids: ImageIds) -> Agent:
         """Return the agent where it was made, or another that holds it. Raises ImageError."""
         holding = [
             other
             for other in self._store.agents.all()
-            if other.state is AgentState.ALIVE and (image.image_id in other.images or other.id == image.agent_id)
+            if other.state is AgentState.ALIVE and (ids.on(other, image.image_id) or other.id == image.agent_id)
         ]
         if not holding:
             raise ImageError(f"image {image.reference}: no agent that answers holds it", permanent=False)

@@ -82,7 +82,7 @@ class ImageView(View):
     projects: list[str]
     default: bool = Field(description="whether it is the site's default image")
     agents: list[str]
-    image_ids: list[str]
+    image_ids: list[str] = Field(description="one for each image that agents hold under the name")
     image_id_by_agent: dict[str, str]
     size_bytes: int | None = Field(description="null where no agent holds it")
     committed: CommittedImageView | None
@@ -104,7 +104,7 @@ class ImageView(View):
             projects=list(version.projects),
             default=image.is_site_default,
             agents=list(image.held_by),
-            image_ids=sorted(set(image.held_by.values())),
+            image_ids=list(image.image_ids),
             image_id_by_agent=dict(image.held_by),
             size_bytes=image.size_bytes,
             committed=CommittedImageView.of(image.committed) if image.committed else None,

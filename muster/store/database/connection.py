@@ -23,7 +23,7 @@ from muster.core.values.errors import (
 from muster.store.database import postgresql
 from muster.store.database.fence import check_fence
 
-HEAD = "0031"
+HEAD = "0032"
 # Many statements of one reader see the database as of one moment; SQLite's readers always do.
 _READING: Mapping[str, Mapping[str, Any]] = {
     "sqlite": {},

@@ -391,6 +391,13 @@ pulled_images = Table(
     Column("removed_at", Float),
 )
 
+image_ids = Table(
+    "image_ids",
+    metadata,
+    Column("image_id", String(80), primary_key=True),
+    Column("config_id", String(80), nullable=False),
+)
+
 counters = Table(
     "counters",
     metadata,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from muster.core.values.errors import ImageError
 from muster.engine import images
-from muster.engine.image_archive import RefusedArchiveError, checked_archive
+from muster.engine.image_archive import CheckedArchive, RefusedArchiveError
 from muster.engine.images import ExpectedImage
 from tests.hostile.image_archives import SmallImage, archive, chunks, digest, files_of
 from tests.properties import cheap
@@ -20,14 +20,14 @@ MOST = 1 << 20
 
 
 def taken(data: bytes, image_id: str, reference: str = REFERENCE) -> dict[str, bytes]:
-    return files_of(b"".join(checked_archive(chunks(data), image_id, reference, MOST)))
+    return files_of(b"".join(CheckedArchive(chunks(data), image_id, reference, MOST)))
 
 
 def refusal(data: bytes, image_id: str) -> tuple[str, bytes]:
     """Return why it is refused, and what had been passed on by then."""
     passed = b""
     try:
-        for chunk in checked_archive(chunks(data), image_id, REFERENCE, MOST):
+        for chunk in CheckedArchive(chunks(data), image_id, REFERENCE, MOST):
             passed += chunk
     except RefusedArchiveError as refused:
         return str(refused), passed
@@ -51,6 +51,12 @@ def test_another_image_in_the_archive_is_none_in_what_is_passed_on():
     passed = taken(archive(files), image.id)
     (manifest,) = json.loads(passed.pop("manifest.json"))
     assert manifest["RepoTags"] == [REFERENCE]
+    # So for engines with containerd's store, which look for nothing else.
+    (entry,) = json.loads(passed.pop("index.json"))["manifests"]
+    described = json.loads(passed.pop(f"blobs/sha256/{entry['digest'][7:]}"))
+    assert described["config"]["digest"] == image.id
+    assert [layer["digest"] for layer in described["layers"]] == [digest(image.layer)]
+    assert passed.pop("oci-layout")
     # Names in which no engine looks for anything.
     assert all(name.startswith("files/") for name in passed)
 
@@ -129,7 +135,7 @@ def test_an_archive_without_end_is_broken_off():
             yield bytes(1 << 16)
 
     with pytest.raises(RefusedArchiveError, match="more than image_max_size allows, which is 1M"):
-        for _ in checked_archive(zeroes(), SmallImage().id, REFERENCE, MOST):
+        for _ in CheckedArchive(zeroes(), SmallImage().id, REFERENCE, MOST):
             pass
 
 
@@ -163,8 +169,11 @@ class TestContainerdsImageStore:
         assert entry["size"] == len(manifest)
         assert entry["annotations"]["io.containerd.image.name"] == "docker.io/lab/train:2"
         assert files[f"blobs/sha256/{image.id[7:]}"] == image.config
-        assert "manifest.json" not in files
         assert json.loads(files["oci-layout"])
+        # So for engines with a storage driver.
+        (listed,) = json.loads(files["manifest.json"])
+        assert listed["RepoTags"] == [REFERENCE]
+        assert [files[name] for name in (listed["Config"], *listed["Layers"])] == [image.config, image.layer]
 
     def test_an_index_needs_one_whole_manifest(self, image):
         manifest = self.manifest(image)
@@ -175,6 +184,42 @@ class TestContainerdsImageStore:
             problem, passed = refusal(archive(self.blobs(*lacking)), digest(index))
             assert problem.startswith("its archive lacks ")
             assert b"index.json" not in passed
+
+    def test_what_an_index_says_of_its_build_is_no_image(self, image):
+        manifest = self.manifest(image)
+        said = SmallImage(system="unknown")
+        statement = self.manifest(said)
+        index = json.dumps({"manifests": [{"digest": digest(each)} for each in (statement, manifest)]}).encode()
+        contents = (index, manifest, statement, image.config, image.layer, said.config)
+        checked = CheckedArchive(chunks(archive(self.blobs(*contents))), digest(index), REFERENCE, MOST)
+        (listed,) = json.loads(files_of(b"".join(checked))["manifest.json"])
+        assert listed["Config"] == f"blobs/sha256/{image.id[7:]}"
+        assert checked.config_id == image.id
+        assert checked.ids == {image.id, digest(index)}
+
+    def test_an_index_for_two_systems_is_one_image_for_containerds_engines_alone(self, image):
+        other = SmallImage(command=("false",))
+        manifests = [self.manifest(each) for each in (image, other)]
+        index = json.dumps({"manifests": [{"digest": digest(each)} for each in manifests]}).encode()
+        contents = (index, *manifests, image.config, other.config, image.layer)
+        checked = CheckedArchive(chunks(archive(self.blobs(*contents))), digest(index), REFERENCE, MOST)
+        assert "manifest.json" not in files_of(b"".join(checked))
+        assert (checked.config_id, checked.ids) == (None, {digest(index)})
+
+    @pytest.mark.parametrize("said", [b"{}", b"[]", b'{"rootfs": []}', b'{"rootfs": {"diff_ids": []}}', b"x"])
+    def test_what_is_no_image_travels_as_it_is(self, image, said):
+        layers = [{"digest": digest(image.layer), "size": len(image.layer)}]
+        manifest = json.dumps({"config": {"digest": digest(said)}, "layers": layers}).encode()
+        files = taken(archive(self.blobs(manifest, said, image.layer)), digest(manifest))
+        assert "manifest.json" not in files
+        assert "index.json" in files
+
+    @pytest.mark.parametrize("listed", [[{"digest": []}], [{"digest": {}}], [[]], [None], 7, None])
+    def test_an_index_of_nonsense_is_refused(self, listed):
+        index = json.dumps({"manifests": listed}).encode()
+        problem, passed = refusal(archive(self.blobs(index)), digest(index))
+        assert problem.isprintable()
+        assert b"index.json" not in passed
 
     def test_an_index_of_itself_ends(self):
         nested = json.dumps({"manifests": []}).encode()
