@@ -5,12 +5,11 @@ no name; its newest layer is read back and written anew without what does not be
 the parent's configuration. The parent's layers stay where they are: both images share them.
 """
 
-import hashlib
 import io
 import json
 import posixpath
 import tarfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -27,15 +26,13 @@ from muster.core.spec.mounts import HOME
 from muster.core.values.errors import AgentUnreachableError, ImageError
 from muster.core.values.units import exact_moment, format_bytes
 from muster.engine.agent_engine import ENGINE_ERRORS, MALFORMED_ERRORS, cause, container_of, engine_of
+from muster.engine.image_layout import LAYER_TYPE, MANIFEST_TYPE, blob_name, digest_of, layout_of
 from muster.engine.images import SILENCE_S, Progressed
+from muster.engine.saved_image import copied, read_image
 
-_CHUNK = 1 << 20
 # The label of the whole layer, which has no name: that of the image that is made of it.
 _RAW = "muster.commit"
 _CREATED_BY = "muster commit"
-_MOST_OF_A_CONFIG = 4 << 20
-# An archive's headers come on top of its files, and may double what small ones take.
-_HEADERS = 16 << 20
 _KEYS = f"{HOME}/.ssh"
 _STAT = "X-Docker-Container-Path-Stat"
 
@@ -163,39 +160,18 @@ def _cleaned(
 ) -> str:
     """Return the new image's id, with its name."""
     parent = client.images.get(container.attrs["Image"]).attrs["Config"] or {}
-    attrs = client.images.get(raw).attrs
-    newest = str(attrs["RootFS"]["Layers"][-1])
     mounts = [str(mount["Destination"]) for mount in container.attrs["Mounts"]]
     with TemporaryFile(dir=spool) as layer, TemporaryFile(dir=spool) as cleaned, TemporaryFile(dir=spool) as archive:
-        stream = _Stream(client.api.get_image(raw), int(attrs["Size"]), most_bytes, progressed)
-        config = _read_image(stream, raw.partition(":")[2], newest, layer)
+        saved = read_image(client, raw, layer, most_bytes, progressed)
         digest = clean_layer(layer, cleaned, mounts, keys)
-        image_id = _write_image(archive, cleaned, _new_config(config, parent, digest, new), new.reference)
+        config = json.dumps(_new_config(saved.config, parent, digest, new)).encode()
+        if saved.manifest is None:
+            image_id = _write_image(archive, cleaned, config, new.reference)
+        else:
+            image_id = _write_manifest(archive, cleaned, config, saved.manifest, new.reference)
         archive.seek(0)
         client.images.load(archive)
     return image_id
-
-
-def _read_image(stream: "_Stream", config_hex: str, newest: str, layer: IO[bytes]) -> dict[str, Any]:
-    """Return the image's configuration, and write its newest layer to `layer`. Raises ImageError without them."""
-    config: dict[str, Any] | None = None
-    has_layer = False
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            content = archive.extractfile(member) if member.isfile() else None
-            if content is None:
-                continue
-            stem = member.name.rpartition("/")[2].removesuffix(".json")
-            if stem == config_hex and member.size <= _MOST_OF_A_CONFIG:
-                config = json.load(content)
-            elif not has_layer and (stem == "layer.tar" or stem == newest.partition(":")[2]):
-                # Older engines do not name a layer's file by its digest.
-                layer.seek(0)
-                layer.truncate()
-                has_layer = _copied(content, layer) == newest
-    if config is None or not has_layer:
-        raise ImageError("the agent's engine keeps images in a way from which they cannot be committed", permanent=True)
-    return config
 
 
 def clean_layer(
@@ -217,10 +193,10 @@ def clean_layer(
             if member.name in selected:
                 new.addfile(member, old.extractfile(member) if member.isreg() else None)
     cleaned.seek(0)
-    return _copied(cleaned, None)
+    return copied(cleaned, None)
 
 
-def _new_config(config: dict[str, Any], parent: dict[str, Any], digest: str, new: CommittedAs) -> dict[str, Any]:
+def _new_config(config: Mapping[str, Any], parent: dict[str, Any], digest: str, new: CommittedAs) -> dict[str, Any]:
     """Return a configuration that starts as the parent does, with nothing of how the kernel was started."""
     created = exact_moment(new.at)
     history = [*config["history"][:-1], {"created": created, "created_by": _CREATED_BY, "comment": new.message}]
@@ -236,60 +212,48 @@ def _new_config(config: dict[str, Any], parent: dict[str, Any], digest: str, new
     }
 
 
-def _write_image(archive: IO[bytes], layer: IO[bytes], config: dict[str, Any], reference: str) -> str:
+def _write_image(archive: IO[bytes], layer: IO[bytes], config: bytes, reference: str) -> str:
     """Write an archive as `docker load` takes it, without layers that the engine has; return the image's id."""
-    encoded = json.dumps(config).encode()
-    digest = hashlib.sha256(encoded).hexdigest()
-    names = [f"{diff_id.partition(':')[2]}/layer.tar" for diff_id in config["rootfs"]["diff_ids"]]
-    manifest = [{"Config": f"{digest}.json", "RepoTags": [reference], "Layers": names}]
-    layer.seek(0, io.SEEK_END)
-    size = layer.tell()
-    layer.seek(0)
+    image_id = digest_of(config)
+    names = [f"{diff_id.partition(':')[2]}/layer.tar" for diff_id in json.loads(config)["rootfs"]["diff_ids"]]
+    name = f"{image_id.partition(':')[2]}.json"
+    manifest = [{"Config": name, "RepoTags": [reference], "Layers": names}]
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name, content, length in (
-            (f"{digest}.json", io.BytesIO(encoded), len(encoded)),
-            (names[-1], layer, size),
-            ("manifest.json", io.BytesIO(json.dumps(manifest).encode()), len(json.dumps(manifest))),
-        ):
-            entry = tarfile.TarInfo(name)
-            entry.size = length
-            tar.addfile(entry, content)
-    return f"sha256:{digest}"
+        _add(tar, name, config)
+        _add_layer(tar, names[-1], layer)
+        _add(tar, "manifest.json", json.dumps(manifest).encode())
+    return image_id
 
 
-def _copied(source: IO[bytes], target: IO[bytes] | None) -> str:
-    """Copy all that there is to read; return its digest."""
-    digest = hashlib.sha256()
-    while chunk := source.read(_CHUNK):
-        digest.update(chunk)
-        if target is not None:
-            target.write(chunk)
-    return f"sha256:{digest.hexdigest()}"
+def _write_manifest(
+    archive: IO[bytes], layer: IO[bytes], config: bytes, whole: Mapping[str, Any], reference: str
+) -> str:
+    """Do the same for an engine with containerd's image store. `whole` is the manifest with the layer as it was."""
+    newest = {"mediaType": LAYER_TYPE, "digest": json.loads(config)["rootfs"]["diff_ids"][-1], "size": _size(layer)}
+    described = {**whole["config"], "digest": digest_of(config), "size": len(config)}
+    manifest = json.dumps({**whole, "config": described, "layers": [*whole["layers"][:-1], newest]}).encode()
+    image_id = digest_of(manifest)
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        _add(tar, blob_name(described["digest"]), config)
+        _add_layer(tar, blob_name(newest["digest"]), layer)
+        _add(tar, blob_name(image_id), manifest)
+        for name, document in layout_of(image_id, len(manifest), whole.get("mediaType") or MANIFEST_TYPE, reference):
+            _add(tar, name, document)
+    return image_id
 
 
-class _Stream(io.RawIOBase):
-    """An engine's chunks as a file that is read once, with a limit: a compromised agent's would fill a disk."""
+def _size(file: IO[bytes]) -> int:
+    return file.seek(0, io.SEEK_END)
 
-    def __init__(
-        self, chunks: Iterator[bytes], total: int, most_bytes: int, progressed: Callable[[int, int], None]
-    ) -> None:
-        self._chunks = iter(chunks)
-        self._rest = b""
-        self._read, self._most = 0, 2 * most_bytes + _HEADERS
-        self._done, self._total = 0, total
-        self._progressed = progressed
 
-    def readable(self) -> bool:
-        return True
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    tar.addfile(entry, io.BytesIO(content))
 
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - as in io.RawIOBase
-        if not self._rest:
-            self._rest = next(self._chunks, b"")
-            self._read += len(self._rest)
-            if self._read > self._most:
-                raise ImageError("the agent's engine sends more than the image can have", permanent=True)
-            self._done = min(self._done + len(self._rest), self._total)
-            self._progressed(self._done, self._total)
-        taken, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(taken)] = taken
-        return len(taken)
+
+def _add_layer(tar: tarfile.TarFile, name: str, layer: IO[bytes]) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = _size(layer)
+    layer.seek(0)
+    tar.addfile(entry, layer)

@@ -1,10 +1,12 @@
 """An agent that is reached by ssh: an sshd in a container, on the host's network and with an engine's socket."""
 
+import json
+import os
 import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,8 +125,13 @@ def distant_host(directory: Path, engine_socket: Path) -> Iterator[DistantHost]:
 
 
 @contextmanager
-def second_engine(directory: Path) -> Iterator[Path]:
-    """Yield the socket of another Docker engine on this machine, which has no image and no network."""
+def second_engine(
+    directory: Path, configuration: Mapping[str, Any] | None = None, search_path: str = os.environ["PATH"]
+) -> Iterator[Path]:
+    """Yield the socket of another Docker engine on this machine, which has no image and no network.
+
+    `configuration` are keys of its daemon.json, and `search_path` is where its programs are looked for.
+    """
     directory.mkdir()
     path = directory / "docker.sock"
     log = directory / "log"
@@ -135,18 +142,21 @@ def second_engine(directory: Path) -> Iterator[Path]:
         "pidfile": directory / "pid",
         "containerd-namespace": "muster-e2e",
         "containerd-plugins-namespace": "muster-e2e-plugins",
-        "storage-driver": "vfs",
         "bridge": "none",
         "iptables": "false",
         "ip-forward": "false",
         # Without anything of the machine's own engine.
         "config-file": directory / "daemon.json",
     }
-    (directory / "daemon.json").write_text("{}")
+    (directory / "daemon.json").write_text(json.dumps(configuration or {"storage-driver": "vfs"}))
+    # A network namespace of its own: an engine without a bridge removes the docker0 that it finds. And a containerd of
+    # its own, also where the machine runs one.
+    command = ["dockerd", *(f"--{name}={value}" for name, value in options.items())]
+    hidden = 'mkdir -p /run/containerd && mount -t tmpfs none /run/containerd && exec "$@"'
     with log.open("wb") as output:
         engine = subprocess.Popen(
-            # A network namespace of its own: an engine without a bridge removes the docker0 that it finds.
-            ["unshare", "--net", "dockerd", *(f"--{name}={value}" for name, value in options.items())],
+            ["unshare", "--net", "--mount", "sh", "-c", hidden, "sh", *command],
+            env={**os.environ, "PATH": search_path},
             stdout=output,
             stderr=output,
         )

@@ -3,6 +3,7 @@
 Its socket is the attacker's server: the SDK that asks is the real one.
 """
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,22 +87,42 @@ def test_a_pull_that_tells_nonsense_is_an_error_of_that_image(engine, said):
     assert str(refused.value).isprintable()
 
 
-def test_a_commits_archive_without_end_does_not_fill_the_control_nodes_disk(engine, tmp_path):
+LAYER = "5" * 64
+MANIFEST = json.dumps({"config": {"digest": "sha256:" + "4" * 64}, "layers": [{"digest": f"sha256:{LAYER}"}]}).encode()
+CONTAINERDS = [["driver-type", "io.containerd.snapshotter.v1"]]
+TOO_MUCH = "the agent's engine sends more than the image can have"
+UNREADABLE = "the agent's engine keeps images in a way from which they cannot be committed"
+
+
+@pytest.mark.parametrize(
+    ("status", "files", "problem"),
+    [
+        ([], {"layer.tar": bytes(20 << 20)}, TOO_MUCH),
+        ([], {"layer.tar": b"another"}, UNREADABLE),
+        (CONTAINERDS, {}, UNREADABLE),
+        (CONTAINERDS, {"1" * 64: MANIFEST}, UNREADABLE),
+        (CONTAINERDS, {"1" * 64: MANIFEST, LAYER: gzip.compress(bytes(20 << 20))}, TOO_MUCH),
+        (CONTAINERDS, {"1" * 64: MANIFEST, LAYER: gzip.compress(b"x" * 1000)[:-10]}, UNREADABLE),
+        (CONTAINERDS, {"1" * 64: MANIFEST, LAYER: b"\x1f\x8b" + bytes(1000)}, UNREADABLE),
+    ],
+)
+def test_a_commits_archive_of_anything_is_one_error_and_fills_no_disk(engine, tmp_path, status, files, problem):
     raw, container = "sha256:" + "1" * 64, {"Id": "c1", "Image": "sha256:" + "2" * 64, "Mounts": []}
     image = {"Id": raw, "Size": 10, "Config": {}, "RootFS": {"Layers": ["sha256:" + "3" * 64]}}
     engine.bodies = {
         "/containers/json": json.dumps([{"SizeRootFs": 10}]).encode(),
         "/containers/c1/json": json.dumps(container).encode(),
         "/images/json": b"[]",
+        "/info": json.dumps({"DriverStatus": status}).encode(),
         "/commit": json.dumps({"Id": raw}).encode(),
-        "/get": archive({"layer.tar": bytes(20 << 20)}),
+        "/get": archive(files),
     }
     engine.body = json.dumps(image).encode()
     kernel = replace(make_session(1).kernels[0], container_id="c1")
     new = CommittedAs("lab/train:2", "ann", "", 0.0)
     with pytest.raises(ImageError) as refused:
         commit(AGENT, kernel, new, 1 << 20, tmp_path, lambda _done, _total: None)
-    assert str(refused.value) == "the agent's engine sends more than the image can have"
+    assert str(refused.value) == problem
     assert any(path.partition("?")[0].endswith(f"/images/{raw}") for path in engine.paths)
 
 
