@@ -6,13 +6,13 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any
 
+from .image_store import is_containerds
+
 if TYPE_CHECKING:
     from .api import EngineApi, EngineError
 
 _REFUSED = re.compile(r"storage[- ]opt|storage size|quota", re.IGNORECASE)
 _BTRFS = "btrfs"
-# A field of the engine's status if its image store's snapshots cannot be limited, which the engine does not say.
-_DRIVER_TYPE = "driver-type"
 
 
 class LayerLimits:
@@ -50,8 +50,9 @@ def limiting_driver(info: dict[str, Any]) -> str:
 
     Whether XFS is mounted with `pquota`, and whether Btrfs can count, shows only when a container is made.
     """
-    driver, status = info["Driver"], dict(entry[:2] for entry in info.get("DriverStatus") or ())
-    if _DRIVER_TYPE in status:
+    # Containerd's snapshots cannot be limited, which the engine does not say.
+    if is_containerds(info):
         return ""
+    driver, status = info["Driver"], dict(entry[:2] for entry in info.get("DriverStatus") or ())
     on_xfs = driver == "overlay2" and status.get("Backing Filesystem") == "xfs"
     return driver if on_xfs or driver in {_BTRFS, "zfs"} else ""

@@ -15,6 +15,7 @@ from .. import host_state, mapped_mounts, names
 from ..engine import overlay_networks
 from ..engine.api import DESCRIPTION_PATIENCE_S, EngineError, EngineSilentError
 from ..engine.id_mapping import id_mapping
+from ..engine.image_store import fullest_directory
 from ..engine.kernel_cgroup import Place
 from ..folders.plain import plain_directories
 from ..gpus import cdi, device_nodes, memory_limits, toolkit
@@ -117,7 +118,7 @@ def gather_report(
         "numa": numa.numa_nodes(),
         "mem_bytes": info["MemTotal"],
         "mem_available_bytes": _meminfo(Path("/proc/meminfo"), "MemAvailable"),
-        "disk": _disk(info["DockerRootDir"]),
+        "disk": _disk(fullest_directory(info)),
         "docker": {
             "version": info["ServerVersion"],
             "api_version": engine.version,
