@@ -10,6 +10,7 @@ import json
 import posixpath
 import tarfile
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -33,6 +34,7 @@ from muster.engine.saved_image import copied, read_image
 # The label of the whole layer, which has no name: that of the image that is made of it.
 _RAW = "muster.commit"
 _CREATED_BY = "muster commit"
+_LISTS = 5
 _KEYS = f"{HOME}/.ssh"
 _STAT = "X-Docker-Container-Path-Stat"
 
@@ -104,8 +106,17 @@ def _committed(
 
 def _remove_abandoned(client: docker.DockerClient, reference: str) -> None:
     """Remove what an interrupted commit to the same name has left: its name is claimed, so nobody is at it now."""
-    for image in client.images.list(filters={"label": f"{_RAW}={reference}", "dangling": True}):
-        client.images.remove(str(image.id), force=True)
+    for image_id in _listed(client, {"label": f"{_RAW}={reference}", "dangling": True}):
+        with suppress(docker.errors.ImageNotFound):
+            client.images.remove(image_id, force=True)
+
+
+def _listed(client: docker.DockerClient, filters: Mapping[str, Any]) -> list[str]:
+    # With containerd's image store an engine answers so if an image is removed while it makes the list.
+    for _ in range(_LISTS - 1):
+        with suppress(docker.errors.NotFound):
+            return list(client.api.images(filters=filters, quiet=True))
+    return list(client.api.images(filters=filters, quiet=True))
 
 
 def remove(agent: Agent, reference: str) -> bool:

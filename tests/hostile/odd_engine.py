@@ -26,7 +26,8 @@ class OddEngine(ThreadingMixIn, UnixStreamServer):
 
     `answers` has, by method, another status and body, `bodies` another body by the end of a path. After the head of an
     answer to a path with one of the `silent` ends it says nothing more; `left` is set once that client has left.
-    With an `oldest_version` it refuses requests by an older one, as Docker does.
+    With an `oldest_version` it refuses requests by an older one, as Docker does, and before it has read their bodies.
+    `misses` has, by the end of a path, how many more requests it answers with 404.
     `links` has the targets of symbolic links in its containers, `received` the bodies of requests by the path.
     `spoken` has, by the end of a path, what a program says that starts there, in one piece with the answer's head.
     """
@@ -42,6 +43,7 @@ class OddEngine(ThreadingMixIn, UnixStreamServer):
         self.requests: list[tuple[str, Message]] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.bodies: dict[str, bytes] = {}
+        self.misses: dict[str, int] = {}
         self.links: dict[str, str] = {}
         self.received: dict[str, bytes] = {}
         self.silent: set[str] = set()
@@ -75,19 +77,23 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.server
         is_version = self.path.endswith("/version")
         version = self.path[2:].partition("/")[0] if self.path.startswith("/v1.") else server.oldest_version
+        is_refused = not is_version and version < server.oldest_version
         status, body = server.answers.get(self.command, (server.status, server.body))
         body = next((found for end, found in server.bodies.items() if self.path.partition("?")[0].endswith(end)), body)
         if is_version:
             versions = {"ApiVersion": max("1.41", server.oldest_version), "MinAPIVersion": server.oldest_version}
             status, body = 200, json.dumps(versions).encode()
-        elif version < server.oldest_version:
+        elif is_refused:
             refusal = f"client version {version} is too old. Minimum supported API version is {server.oldest_version}"
             status, body = 400, json.dumps({"message": refusal}).encode()
         else:
             server.requests.append((self.path, self.headers))
+        for end in [end for end, rest in server.misses.items() if rest and self.path.partition("?")[0].endswith(end)]:
+            status, body = 404, b'{"message": "content digest: not found"}'
+            server.misses[end] -= 1
         self.close_connection = True
         # What is not read when the connection is closed takes the answer with it.
-        sent = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        sent = b"" if is_refused else self.rfile.read(int(self.headers.get("Content-Length", "0")))
         server.received[self.path.partition("?")[0].partition("/")[2].partition("/")[2]] = sent
         if (said := next((found for end, found in server.spoken.items() if self.path.endswith(end)), None)) is not None:
             self.wfile.write(_UPGRADED + said)

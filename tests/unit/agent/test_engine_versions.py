@@ -25,6 +25,13 @@ def test_an_engine_that_has_dropped_the_version_is_asked_by_its_oldest(server):
     assert engine.version == "1.44"
 
 
+def test_an_engine_that_refuses_before_it_has_read_a_request_is_asked_again(server):
+    server.oldest_version, server.body = "1.44", b'{"Id": "n1"}'
+    # More than a socket holds, so that the rest of it finds nobody.
+    labels = {"large": "x" * (4 << 20)}
+    assert engine_api.EngineApi(server.path).create_network({"Labels": labels}) == "n1"
+
+
 def test_requests_at_once_are_all_answered(server):
     server.oldest_version = "1.44"
     server.body = b"[]"

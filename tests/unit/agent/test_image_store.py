@@ -1,11 +1,12 @@
-"""Of which disk an agent reports how full it is: that of the engine's data, or of containerd's image store."""
+"""Engines with containerd's image store: their disk, and lists of images while one is removed."""
 
 import os
 from types import SimpleNamespace
 
 import pytest
 
-from tests.modules.agent_code import image_store
+from tests.hostile.odd_engine import odd_engine
+from tests.modules.agent_code import engine_api, image_store
 
 CONTAINERDS = [["driver-type", "io.containerd.snapshotter.v1"]]
 
@@ -60,3 +61,15 @@ def test_its_directory_may_be_configured(host, text, found):
     (host / "run/containerd/containerd.sock").touch()
     (host / "etc/containerd/config.toml").write_text(text)
     assert fullest(host) == found
+
+
+@pytest.mark.parametrize(("misses", "is_answered"), [(1, True), (4, True), (1000, False)])
+def test_images_are_listed_again_where_one_was_removed_meanwhile(tmp_path, misses, is_answered):
+    with odd_engine(tmp_path) as server:
+        server.bodies, server.misses = {"/images/json": b'[{"Id": "x"}]'}, {"/images/json": misses}
+        engine = engine_api.EngineApi(server.path)
+        if is_answered:
+            assert engine.images() == [{"Id": "x"}]
+        else:
+            with pytest.raises(engine_api.EngineError, match="not found"):
+                engine.images()

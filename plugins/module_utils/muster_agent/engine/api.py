@@ -34,6 +34,7 @@ _MOST_OF_A_FILE = 4 << 20
 _MOST_OF_AN_ENTRY = 128 << 10
 _TOO_OLD = "is too old"
 _FAILED = 500
+_LISTS_OF_IMAGES = 5
 # The engine's words for a path that leads through a file.
 _NOT_A_DIRECTORY = ": not a directory"
 _VERSION = re.compile(r"1\.[0-9]{1,3}")
@@ -106,6 +107,13 @@ class EngineApi:
         return self._json("GET", f"/images/{reference}/json")
 
     def images(self) -> list[dict[str, Any]]:
+        # With containerd's image store an engine answers so if an image is removed while it makes the list.
+        for _ in range(_LISTS_OF_IMAGES - 1):
+            try:
+                return self._json("GET", "/images/json")
+            except EngineError as error:
+                if error.status != 404:
+                    raise
         return self._json("GET", "/images/json")
 
     def networks(self, *labels: str) -> list[dict[str, Any]]:
@@ -314,7 +322,9 @@ class EngineApi:
             headers["Content-Type"] = "application/x-tar"
         connection = _SocketConnection(self._socket_path, timeout_s)
         try:
-            connection.request(method, url, body, headers)
+            # An engine may refuse a request, as one by a version that it has dropped, before it has read all of it.
+            with suppress(BrokenPipeError):
+                connection.request(method, url, body, headers)
             with connection.getresponse() as response:
                 if not 200 <= response.status < 300:
                     message = _error_message(response.read(_MOST_OF_AN_ERROR), response.reason)
