@@ -60,6 +60,7 @@ from ansible.module_utils.muster_agent.gpus import toolkit as gpu_toolkit
 from ansible.module_utils.muster_agent.launch import (
     account_files,
     end_signals,
+    gang_launch,
     gang_release,
     kernel_sshd,
     key_directory,
@@ -94,6 +95,7 @@ __all__ = [
     "firewall_site",
     "folder_quota",
     "folder_usage",
+    "gang_launch",
     "gang_release",
     "gpu_access",
     "gpu_report",

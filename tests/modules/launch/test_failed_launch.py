@@ -74,7 +74,7 @@ def test_an_image_with_a_file_where_a_directory_has_to_be(cluster, file):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.addfile(tarfile.TarInfo(file))
-    image = f"{IMAGE}-file"
+    image = f"{IMAGE}-file-{file.replace('/', '-')}"
     subprocess.run(["docker", "import", "-", image], input=buffer.getvalue(), check=True, capture_output=True)
     try:
         error, permanent = _failed(cluster, session(image=image))

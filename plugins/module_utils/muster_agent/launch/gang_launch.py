@@ -38,7 +38,10 @@ _ATTACH_FAILED = "Could not attach to network"
 _NO_SUCH_CPUS = re.compile(r"CPUs are not available\b.*\bavailable: (.*)")
 _NO_DEVICE_DRIVER = "could not select device driver"
 _RANGE_USED_UP = "all ports are allocated"
-_ADDRESS_IN_USE = re.compile(r"(\S+:\d+)\S* (?:failed: port is already allocated|bind: address already in use)")
+_ADDRESS_IN_USE = re.compile(r"(\S+):(\d+)\S* (?:failed: port is already allocated|bind: address already in use)")
+# As engines from Docker 27 on say it: with the port that was tried first, or without one.
+_HOST = r"(\[[^\]]*\]|[^\s:]+)"
+_PORT_IN_USE = re.compile(rf"bind host port (?:(\d+) )?(?:for )?{_HOST}:(\d+)(?:-\d+)?[:/]\S*: address already in use")
 
 
 class Image(NamedTuple):
@@ -279,9 +282,9 @@ class GangLaunch:
             time.sleep(_NETWORK_POLL_S)
             return True
         # The engine takes the next port of a range at every try, but knows only the ports that it gave away itself.
-        port = _ADDRESS_IN_USE.search(error)
-        if port and port.group(1) not in taken and _port_ranges(kernel):
-            taken.add(port.group(1))
+        address = taken_address(error)
+        if address and address not in taken and _port_ranges(kernel):
+            taken.add(address)
             return True
         return False
 
@@ -344,13 +347,22 @@ def _port_ranges(kernel: Kernel) -> list[str]:
     return [str(publish["host_port"]) for publish in kernel.spec["publish"] if "-" in str(publish["host_port"])]
 
 
+def taken_address(error: str) -> str:
+    """Return the address and port that the engine names as in use; empty if its error is another one."""
+    found = _ADDRESS_IN_USE.search(error)
+    if found:
+        return ":".join(found.groups())
+    found = _PORT_IN_USE.search(error)
+    return f"{found.group(2)}:{found.group(1) or found.group(3)}" if found else ""
+
+
 def _start_message(session: Session, kernel: Kernel, error: str) -> str:
     ranges = _port_ranges(kernel)
-    taken = _ADDRESS_IN_USE.search(error)
+    taken = taken_address(error)
     if ranges and (taken or _RANGE_USED_UP in error):
         return f"{kernel.name}: no port of {', '.join(ranges)} is free on this agent"
     if taken:
-        return f"{kernel.name}: port {taken.group(1)} is in use on this agent"
+        return f"{kernel.name}: port {taken} is in use on this agent"
     if _NO_DEVICE_DRIVER in error:
         return f"{kernel.name}: the engine of this agent cannot give GPUs to containers (roles/fgpu says why): {error}"
     name = session.network["name"]
