@@ -103,6 +103,8 @@ def registry(architecture: str) -> Iterator[Registry]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Engines with containerd's image store ask by TLS first, and need an answer that is HTTP to ask otherwise.
+        default_request_version = "HTTP/1.0"
 
         def do_HEAD(self) -> None:
             self._answer()
