@@ -34,7 +34,6 @@ from muster.engine.saved_image import copied, read_image
 # The label of the whole layer, which has no name: that of the image that is made of it.
 _RAW = "muster.commit"
 _CREATED_BY = "muster commit"
-_LISTS = 5
 _KEYS = f"{HOME}/.ssh"
 _STAT = "X-Docker-Container-Path-Stat"
 
@@ -111,12 +110,14 @@ def _remove_abandoned(client: docker.DockerClient, reference: str) -> None:
             client.images.remove(image_id, force=True)
 
 
-def _listed(client: docker.DockerClient, filters: Mapping[str, Any]) -> list[str]:
-    # With containerd's image store an engine answers so if an image is removed while it makes the list.
-    for _ in range(_LISTS - 1):
-        with suppress(docker.errors.NotFound):
-            return list(client.api.images(filters=filters, quiet=True))
-    return list(client.api.images(filters=filters, quiet=True))
+def _listed(client: docker.DockerClient, filters: Mapping[str, Any], tries: int = 5) -> list[str]:
+    try:
+        return list(client.api.images(filters=filters, quiet=True))
+    except docker.errors.NotFound:
+        # With containerd's image store an engine answers so if an image is removed while it makes the list.
+        if tries == 1:
+            raise
+    return _listed(client, filters, tries - 1)
 
 
 def remove(agent: Agent, reference: str) -> bool:

@@ -34,7 +34,6 @@ _MOST_OF_A_FILE = 4 << 20
 _MOST_OF_AN_ENTRY = 128 << 10
 _TOO_OLD = "is too old"
 _FAILED = 500
-_LISTS_OF_IMAGES = 5
 # The engine's words for a path that leads through a file.
 _NOT_A_DIRECTORY = ": not a directory"
 _VERSION = re.compile(r"1\.[0-9]{1,3}")
@@ -106,15 +105,14 @@ class EngineApi:
             raise EngineError(404, f"{reference[:_MOST_OF_A_NAME]!r} is not the name of an image")
         return self._json("GET", f"/images/{reference}/json")
 
-    def images(self) -> list[dict[str, Any]]:
-        # With containerd's image store an engine answers so if an image is removed while it makes the list.
-        for _ in range(_LISTS_OF_IMAGES - 1):
-            try:
-                return self._json("GET", "/images/json")
-            except EngineError as error:
-                if error.status != 404:
-                    raise
-        return self._json("GET", "/images/json")
+    def images(self, tries: int = 5) -> list[dict[str, Any]]:
+        try:
+            return self._json("GET", "/images/json")
+        except EngineError as error:
+            # With containerd's image store an engine answers so if an image is removed while it makes the list.
+            if error.status != 404 or tries == 1:
+                raise
+        return self.images(tries - 1)
 
     def networks(self, *labels: str) -> list[dict[str, Any]]:
         """Return all networks with these labels."""
