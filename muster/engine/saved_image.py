@@ -19,7 +19,7 @@ import docker
 
 from muster.core.values.errors import ImageError
 
-CHUNK = 1 << 20
+_CHUNK = 1 << 20
 _MOST_OF_A_DOCUMENT = 4 << 20
 # An archive's headers come on top of its files, and may double what small ones take.
 _HEADERS = 16 << 20
@@ -125,7 +125,7 @@ def _unpacked(content: io.BufferedReader, layer: IO[bytes], limit: int) -> str:
 def copied(source: IO[bytes] | gzip.GzipFile, target: IO[bytes] | None, limit: int | None = None) -> str:
     """Copy all that there is to read; return its digest. Raises ImageError where it has more than `limit` bytes."""
     digest, done = hashlib.sha256(), 0
-    while chunk := source.read(CHUNK):
+    while chunk := source.read(_CHUNK):
         done += len(chunk)
         if limit is not None and done > limit:
             raise _too_much()
