@@ -35,6 +35,7 @@ from ansible.module_utils.muster_agent.engine import (
     kernel_cgroup,
     layer_files,
     layer_limit,
+    open_files,
     overlay_networks,
     removal,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "numa",
     "nvml",
     "nvml_use",
+    "open_files",
     "overlay_networks",
     "peer_names",
     "plain_folders",

@@ -1,5 +1,6 @@
 """What a launched kernel finds: its limits, its environment, its peers."""
 
+from tests.modules.agent_code import open_files
 from tests.modules.cluster_on_host import RUNTIME, log_with, session
 from tests.waiting import eventually
 
@@ -74,6 +75,17 @@ def test_limits_are_set_and_no_privilege_is_left(cluster):
     assert status["Gid"].split() == ["1000"] * 4
     assert container["HostConfig"]["Init"]
     assert list(container["NetworkSettings"]["Networks"]) == [container["HostConfig"]["NetworkMode"]]
+
+
+def test_kernels_may_open_as_many_files_as_the_host_allows_whatever_containers_have_by_default(cluster):
+    entry = session()
+    cluster.converge(entry)
+    most = open_files.most_open_files()
+    soft, hard = cluster.run_in(entry, "main1", "sh", "-c", "ulimit -Sn; ulimit -Hn").split()
+    assert (int(soft), int(hard)) == (most, most)
+    (container,) = cluster.containers().values()
+    (limit,) = cluster.engine.container(container["Id"])["HostConfig"]["Ulimits"]
+    assert (limit["Name"], limit["Soft"], limit["Hard"]) == ("nofile", most, most)
 
 
 def test_limits_are_those_of_the_kernels_cgroup(cluster):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import names
 from ..engine import container_spec, kernel_cgroup, layer_files, mount_check
 from ..engine.api import EngineApi, EngineError
+from ..engine.open_files import most_open_files
 from ..engine.removal import remove_container
 from ..folders.mounted import FolderError, check_target, resolve_folder
 from ..folders.owned import make, place
@@ -136,6 +137,7 @@ class GangLaunch:
         try:
             missing = check_launch(manifest, launch, images)
             _make_folders(manifest, self.session)
+            self._open_files = most_open_files()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this session's alone
             self._refusal = as_launch_error(error)
             return
@@ -195,6 +197,7 @@ class GangLaunch:
         body = container_spec.container_body(manifest, session, kernel, environment, sources, gpu_binds, storage)
         place = kernel_cgroup.Place(manifest.cluster, session.id, session.generation, kernel.name)
         body["HostConfig"]["CgroupParent"] = kernel_cgroup.parent(self._engine, place)
+        body["HostConfig"]["Ulimits"] = [{"Name": "nofile", "Soft": self._open_files, "Hard": self._open_files}]
         self._check_not_given_up()
         name = names.container_name(session.id, kernel.name)
         container_id = self._create(kernel, name, body, time.monotonic() + manifest.start_timeout_s)
