@@ -1,4 +1,4 @@
-"""The rules for sessions as chains of iptables and ip6tables, called from INPUT and DOCKER-USER."""
+"""The rules for sessions as chains of iptables and ip6tables, called from INPUT, DOCKER-USER and FORWARD."""
 
 from __future__ import annotations
 
@@ -66,10 +66,12 @@ class Iptables(Backend):
     """The rules as chains of iptables and, where the Linux kernel has IPv6, of ip6tables."""
 
     program = "iptables"
-    # The chains that call ours. An engine without IPv6 has no DOCKER-USER there.
-    HOOKS = (
-        *((version, chain, ours) for version in (4, 6) for chain, ours in (("INPUT", INPUT), ("DOCKER-USER", FORWARD))),
-        (6, "FORWARD", FORWARD),
+    # The chains that call ours. Nothing calls DOCKER-USER where the engine makes no rules of iptables: for IPv6 by
+    # default, for IPv4 too if its daemon.json says `iptables: false` or `firewall-backend: nftables`.
+    HOOKS = tuple(
+        (version, chain, ours)
+        for version in (4, 6)
+        for chain, ours in (("INPUT", INPUT), ("DOCKER-USER", FORWARD), ("FORWARD", FORWARD))
     )
 
     def __init__(self) -> None:
