@@ -166,7 +166,7 @@ def _kernel(engine: EngineApi, cluster: str, entry: dict[str, Any], give_up_at: 
         raise
     labels = found["Config"]["Labels"]
     port = f"{labels.get(names.LABEL_SSHD_PORT)}/tcp"
-    bindings = found["NetworkSettings"]["Ports"].get(port)
+    bindings = (found["NetworkSettings"]["Ports"] or {}).get(port)
     keys = names.ClusterPaths(cluster).kernel_keys(seen.session_id, seen.kernel_name)
     sent = end_signals.read_sent(keys)
     place = Place(cluster, seen.session_id, seen.generation, seen.kernel_name)
