@@ -2,7 +2,9 @@
 
 import json
 import secrets
-from contextlib import closing
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -34,15 +36,20 @@ def store_of(node: ControlNode) -> Store:
     return Store(f"sqlite:///{node.directory / 'state' / 'muster.db'}")
 
 
-def audited(node: ControlNode, *changes: tuple[str, str], times: int = 1) -> list[int]:
-    """Return how often the audit log has these changes, once each is there so often: lines come after answers."""
+def audits(node: ControlNode, changes: Collection[tuple[str, str]]) -> Counter[tuple[str, str]]:
+    """Return how often the audit log has each of these changes."""
+    log = node.directory / "state" / "audit.log"
+    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+    records = [json.loads(line) for line in lines if line.endswith("\n")]
+    return Counter(change for one in records if (change := (one["method"], one["path"])) in changes)
 
-    def counts() -> list[int]:
-        lines = (node.directory / "state" / "audit.log").read_text().splitlines(keepends=True)
-        records = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [sum((one["method"], one["path"]) == change for one in records) for change in changes]
 
-    return eventually(counts, lambda counted: min(counted) >= times)
+@contextmanager
+def each_audited(node: ControlNode, *changes: tuple[str, str]) -> Iterator[None]:
+    """Hold that the audit log gets each of these changes as often as it is named: its lines come after answers."""
+    expected = audits(node, changes) + Counter(changes)
+    yield
+    assert eventually(lambda: audits(node, changes), lambda counted: counted >= expected) == expected
 
 
 def confirm(page: Page) -> None:
@@ -61,73 +68,74 @@ def test_these_pages_keep_nobody_out(visit, width, dark):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_limit_is_set_over_that_of_the_settings_and_removed(visit, node, width):
-    page = visit("root", "admin", width=width)
-    page.goto("/resources")
-    page.get_by_role("link", name="Limits", exact=True).click()
-    row = page.get_by_role("row", name="user ada")
-    expect(row).to_contain_text("4 GPU")
-    row.get_by_role("link", name="Change the limit of user ada").click()
-    running = page.get_by_role("group", name="Running at a time")
-    expect(running.get_by_label("GPU", exact=True)).to_have_value("4")
-    running.get_by_label("GPU", exact=True).fill("many")
-    page.get_by_role("button", name="Set limit").click()
-    expect(page.get_by_role("alert")).to_contain_text("Running at a time, GPU: 'many' is not a whole number")
-    running.get_by_label("GPU", exact=True).fill("8")
-    page.get_by_role("group", name="Waiting at a time").get_by_label("Sessions").fill("100")
-    page.get_by_role("button", name="Set limit").click()
-    expect(page.get_by_text("User ada: running 8 GPU; waiting 100 sessions")).to_be_visible()
-    expect(page.get_by_role("alert")).to_be_empty()
-    expect(row).to_contain_text("set by root")
-    expect(row).to_contain_text("running 4 GPU; waiting any")
-    row.get_by_role("button", name="Remove the limit of user ada").click()
-    confirm(page)
-    expect(row).to_contain_text("settings file")
-    expect(row).not_to_contain_text("8 GPU")
     set_it = ("POST", "/limits?kind=user&name=ada&running.gpu=8&pending.sessions=100")
-    times = WIDTHS.index(width) + 1
-    assert audited(node, set_it, ("POST", "/limits/user/ada/unset"), times=times) == [times] * 2
+    changes = set_it, ("POST", "/limits/user/ada/unset")
+    with each_audited(node, *changes):
+        page = visit("root", "admin", width=width)
+        page.goto("/resources")
+        page.get_by_role("link", name="Limits", exact=True).click()
+        row = page.get_by_role("row", name="user ada")
+        expect(row).to_contain_text("4 GPU")
+        row.get_by_role("link", name="Change the limit of user ada").click()
+        running = page.get_by_role("group", name="Running at a time")
+        expect(running.get_by_label("GPU", exact=True)).to_have_value("4")
+        running.get_by_label("GPU", exact=True).fill("many")
+        page.get_by_role("button", name="Set limit").click()
+        expect(page.get_by_role("alert")).to_contain_text("Running at a time, GPU: 'many' is not a whole number")
+        running.get_by_label("GPU", exact=True).fill("8")
+        page.get_by_role("group", name="Waiting at a time").get_by_label("Sessions").fill("100")
+        page.get_by_role("button", name="Set limit").click()
+        expect(page.get_by_text("User ada: running 8 GPU; waiting 100 sessions")).to_be_visible()
+        expect(page.get_by_role("alert")).to_be_empty()
+        expect(row).to_contain_text("set by root")
+        expect(row).to_contain_text("running 4 GPU; waiting any")
+        row.get_by_role("button", name="Remove the limit of user ada").click()
+        confirm(page)
+        expect(row).to_contain_text("settings file")
+        expect(row).not_to_contain_text("8 GPU")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_share_weight_is_set_and_removed(visit, node, width):
-    page = visit("root", "admin", width=width)
-    page.goto("/limits")
-    page.get_by_label("User", exact=True).fill("bob")
-    page.get_by_label("Weight", exact=True).fill("0.5")
-    page.get_by_role("button", name="Set weight").click()
-    row = page.get_by_role("row", name="bob")
-    expect(row).to_contain_text("0.5")
-    with closing(store_of(node)) as store:
-        assert [(one.owner, one.weight) for one in store.overrides.all().weights] == [("bob", 0.5)]
-    row.get_by_role("button", name="Remove the share weight of bob").click()
-    confirm(page)
-    expect(row).to_have_count(0)
-    expect(page.get_by_role("row", name="ada").last).to_contain_text("settings file")
     changes = ("POST", "/share-weights?user=bob&weight=0.5"), ("POST", "/share-weights/bob/unset")
-    times = WIDTHS.index(width) + 1
-    assert audited(node, *changes, times=times) == [times] * 2
+    with each_audited(node, *changes):
+        page = visit("root", "admin", width=width)
+        page.goto("/limits")
+        page.get_by_label("User", exact=True).fill("bob")
+        page.get_by_label("Weight", exact=True).fill("0.5")
+        page.get_by_role("button", name="Set weight").click()
+        row = page.get_by_role("row", name="bob")
+        expect(row).to_contain_text("0.5")
+        with closing(store_of(node)) as store:
+            assert [(one.owner, one.weight) for one in store.overrides.all().weights] == [("bob", 0.5)]
+        row.get_by_role("button", name="Remove the share weight of bob").click()
+        confirm(page)
+        expect(row).to_have_count(0)
+        expect(page.get_by_role("row", name="ada").last).to_contain_text("settings file")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_agents_are_reserved_and_given_back(visit, node, width):
-    page = visit("root", "admin", width=width)
-    page.goto("/reservations")
-    expect(page.get_by_text("Nothing is reserved.")).to_be_visible()
-    for label, text in (("Name", "disks"), ("End", "yesterday"), ("Agents", "agent-1"), ("Reason", "new disks")):
-        page.get_by_label(label, exact=True).fill(text)
-    page.get_by_role("button", name="Reserve").click()
-    expect(page.get_by_role("alert")).to_contain_text("write 2026-11-22T08:00, 08:00 or +2h")
-    page.get_by_label("End", exact=True).fill("+2h")
-    page.get_by_role("button", name="Reserve").click()
-    row = page.get_by_role("row", name="disks")
-    expect(row).to_contain_text("active")
-    expect(row).to_contain_text("nobody (maintenance)")
-    with closing(store_of(node)) as store:
-        assert [one.agents for one in store.reservations.all()] == [{"agent-1"}]
-    row.get_by_role("button", name="Take back disks").click()
-    confirm(page)
-    expect(page.get_by_text("Nothing is reserved.")).to_be_visible()
-    audited(node, ("POST", "/reservations?name=disks"), ("POST", "/reservations/disks/remove"))
+    reserve = ("POST", "/reservations?name=disks")
+    changes = reserve, reserve, ("POST", "/reservations/disks/remove")  # the first is refused
+    with each_audited(node, *changes):
+        page = visit("root", "admin", width=width)
+        page.goto("/reservations")
+        expect(page.get_by_text("Nothing is reserved.")).to_be_visible()
+        for label, text in (("Name", "disks"), ("End", "yesterday"), ("Agents", "agent-1"), ("Reason", "new disks")):
+            page.get_by_label(label, exact=True).fill(text)
+        page.get_by_role("button", name="Reserve").click()
+        expect(page.get_by_role("alert")).to_contain_text("write 2026-11-22T08:00, 08:00 or +2h")
+        page.get_by_label("End", exact=True).fill("+2h")
+        page.get_by_role("button", name="Reserve").click()
+        row = page.get_by_role("row", name="disks")
+        expect(row).to_contain_text("active")
+        expect(row).to_contain_text("nobody (maintenance)")
+        with closing(store_of(node)) as store:
+            assert [one.agents for one in store.reservations.all()] == [{"agent-1"}]
+        row.get_by_role("button", name="Take back disks").click()
+        confirm(page)
+        expect(page.get_by_text("Nothing is reserved.")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", WIDTHS)
