@@ -12,7 +12,7 @@ import ansible_runner
 
 from muster.ansible_gateway.loaded_ansible import LOADED_ANSIBLE
 from muster.ansible_gateway.play_order import AWAITS
-from muster.contract.values import printable
+from muster.contract.values import printable_line
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
 from muster.shipped_files import ansible_root
@@ -106,4 +106,4 @@ def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadR
 
 
 def _one_line(said: str) -> str:
-    return " ".join(printable(said[:_MOST_OF_A_MESSAGE]).split())
+    return printable_line(said[:_MOST_OF_A_MESSAGE])

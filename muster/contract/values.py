@@ -38,6 +38,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(_REPLACEMENT, text)
 
 
+def printable_line(text: str) -> str:
+    """Return the text as one line: a blank for each run of blanks and of line ends, ssh's carriage returns too."""
+    return printable(" ".join(text.split()))
+
+
 def _signed(code: int) -> int:
     """Return the code as the 32 bits that it is, with a sign: some runtimes give it without one."""
     return code - (1 << 32) if code >= 1 << 31 else code

@@ -11,7 +11,7 @@ import urllib3
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
-from muster.contract.values import printable
+from muster.contract.values import printable_line
 from muster.core.agents.agent import Agent
 from muster.core.model.session import Kernel
 from muster.core.values.errors import AgentUnreachableError, NotPossibleInStateError
@@ -99,4 +99,4 @@ def cause(error: BaseException) -> str:
 
 def one_line(said: str) -> str:
     """Return what an engine, a registry or an image says as a line for terminals and databases."""
-    return " ".join(printable(said[:_MOST_OF_A_MESSAGE]).split())
+    return printable_line(said[:_MOST_OF_A_MESSAGE])

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from muster.contract.values import printable
+from muster.contract.values import printable, printable_line
 from muster.core.spec.base import LEFT_OUT
 from muster.core.values.errors import FieldError, SpecError
 
@@ -138,7 +138,7 @@ def _shown(value: object) -> str:
 
 def _short(problem: str) -> str:
     """Return a problem that quotes the input. A long one is cut in the middle: its end gives the reason."""
-    whole = printable(" ".join(problem.split()))
+    whole = printable_line(problem)
     return whole if len(whole) <= _MOST_OF_A_PROBLEM else f"{whole[: _MOST_OF_A_PROBLEM // 2]}…{whole[-100:]}"
 
 

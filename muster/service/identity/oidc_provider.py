@@ -18,7 +18,7 @@ from joserfc.errors import BadSignatureError, InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
-from muster.contract.values import printable
+from muster.contract.values import printable_line
 from muster.oidc_settings import OidcSettings, is_protected
 from muster.service.identity.oidc_users import ProviderAwayError, SignInRefusedError
 
@@ -100,7 +100,7 @@ class Provider:
         except httpx.HTTPStatusError as error:
             raise _away(f"it answers {error.response.status_code}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            cause = " ".join(printable(str(error)).split())[:_MOST_OF_A_CAUSE] or type(error).__name__
+            cause = printable_line(str(error))[:_MOST_OF_A_CAUSE] or type(error).__name__
             raise _away("it cannot be reached", cause) from error
         except JoseError as error:
             log.warning("the provider's ID token is not valid: %s", error)
