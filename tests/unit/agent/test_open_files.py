@@ -49,8 +49,8 @@ def test_where_none_may_raise_limits_nobody_gets_more_than_the_host_has(host):
 
 
 def test_a_process_that_ends_meanwhile_is_passed_over(host):
-    proc = host(WITHOUT_SYS_RESOURCE, ("containerd", "5"), ("containerd", "6"))
+    proc = host(WITHOUT_SYS_RESOURCE, ("containerd", "5"), ("containerd", "6"), ("containerd", "7"))
     (proc / "1/limits").unlink()
     (proc / "2/comm").unlink()
-    (proc / "3").mkdir()
+    (proc / "3/limits").write_text("")
     assert open_files.most_open_files(proc) == 20000

@@ -38,9 +38,12 @@ def _starters(proc: Path) -> list[Path]:
 
 def _hard_limit(process: Path) -> int:
     try:
-        hard = _after((process / "limits").read_text(), "Max open files")[1]
-    except OSError:  # it has ended
+        limits = (process / "limits").read_text()
+    except OSError:
+        limits = ""
+    if not limits:  # it has ended; a zombie has no limits
         return _MOST
+    hard = _after(limits, "Max open files")[1]
     return _MOST if hard == "unlimited" else int(hard)
 
 
