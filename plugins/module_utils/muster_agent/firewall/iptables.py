@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from .backend import ELSEWHERE, Backend, is_installed, run, succeeds
@@ -118,24 +119,31 @@ class Iptables(Backend):
         return "".join(_call(*hook) for hook in ours)
 
     def _comes_first(self, version: int, chain: str, ours: str) -> bool:
-        """Return whether a chain calls ours before it accepts any packet.
+        """Return whether a chain calls ours before it accepts any packet, by a rule of its own or of a chain it calls.
 
-        An engine that starts puts its rules first in FORWARD. The rules that accept packets come after DOCKER-USER.
+        An engine that starts puts its rules before ours in FORWARD: first of all the call of DOCKER-USER, which calls
+        ours, and after it those that accept packets.
         """
-        places = self._places(version, chain, ours)
-        if chain == "FORWARD":
-            return bool(places)
-        passing = [number for number, rule in self._rules(version, chain) if rule.endswith(("-j ACCEPT", "-j RETURN"))]
-        return bool(places) and places[0] < min(passing, default=places[0] + 1)
+        rules = self._rules(version)
+        calls = {f"-A {chain} -j {called}" for called in (ours, *(("DOCKER-USER",) if chain == "FORWARD" else ()))}
+        for rule in rules.get(chain, []):
+            if rule in calls:
+                return bool(self._places(version, chain, ours))
+            if _target(rule) == "RETURN" or _accepts(rule, rules):
+                return False
+        return False
 
     def _places(self, version: int, chain: str, ours: str) -> list[int]:
-        return [number for number, rule in self._rules(version, chain) if rule == f"-A {chain} -j {ours}"]
+        rules = self._rules(version).get(chain, [])
+        return [number for number, rule in enumerate(rules, 1) if rule == f"-A {chain} -j {ours}"]
 
-    def _rules(self, version: int, chain: str) -> list[tuple[int, str]]:
-        """Return a chain's rules with their numbers; none if the chain does not exist."""
-        listing = self._command(version, "", "--list-rules", chain)
-        lines = run(listing).splitlines() if succeeds(listing) else []
-        return list(enumerate((line for line in lines if line.startswith("-A ")), 1))
+    def _rules(self, version: int) -> dict[str, list[str]]:
+        """Return the host's rules by their chains."""
+        rules: dict[str, list[str]] = {}
+        for line in run(self._command(version, "", "--list-rules")).splitlines():
+            if line.startswith("-A "):
+                rules.setdefault(line.split()[1], []).append(line)
+        return rules
 
     def _listing(self, version: int, elsewhere: str = "") -> str:
         """Return our chains as the host lists them, or as it would list the rules of `elsewhere`."""
@@ -154,3 +162,15 @@ class Iptables(Backend):
 
 def _call(version: int, chain: str, ours: str) -> str:
     return f"ipv{version} -A {chain} -j {ours}\n"
+
+
+def _accepts(rule: str, rules: dict[str, list[str]]) -> bool:
+    """Return whether a rule accepts packets, or calls a chain with such a rule."""
+    target = _target(rule)
+    return target == "ACCEPT" or any(_accepts(called, rules) for called in rules.get(target, []))
+
+
+def _target(rule: str) -> str:
+    """Return what a rule does with a packet: the name of a target or of a chain."""
+    words = shlex.split(rule)
+    return next((words[place + 1] for place, word in enumerate(words[:-1]) if word in ("-j", "-g")), "")
