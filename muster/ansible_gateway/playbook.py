@@ -12,7 +12,7 @@ import ansible_runner
 
 from muster.ansible_gateway.loaded_ansible import LOADED_ANSIBLE
 from muster.ansible_gateway.play_order import AWAITS
-from muster.contract.values import printable_line
+from muster.contract.values import one_line
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
 from muster.shipped_files import ansible_root
@@ -22,7 +22,6 @@ ReadResult = Callable[[str, Mapping[str, Any], str], AgentAnswer]
 
 But for INVENTORY (see `layout.py`) the result is the host's own word, which is not to be trusted.
 """
-_MOST_OF_A_MESSAGE = 2_000
 # ssh's message when it could not connect. A run connects once, and sends the module through the connection.
 _NO_CONNECTION = re.compile(
     r"ssh: connect to host |ssh: Could not resolve hostname |Host key verification failed|Permission denied \("
@@ -88,11 +87,11 @@ def run_playbook(
     if not finished or (not hosts and runner.rc):
         lines = [line for message in messages for line in message.splitlines() if line.strip()]
         cause = next((line for line in lines if "ERROR" in line), lines[-1] if lines else f"exit code {runner.rc}")
-        raise AnsibleFailedError(f"playbooks/{name}.yml on inventory {inventory}: {_one_line(cause)}")
+        raise AnsibleFailedError(f"playbooks/{name}.yml on inventory {inventory}: {one_line(cause)}")
 
 
 def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadResult) -> AgentAnswer | None:
-    message = _one_line(str(result.get("msg", result)))
+    message = one_line(str(result.get("msg", result)))
     match event:
         case "runner_on_ok":
             return read_result(host, result, "")
@@ -103,7 +102,3 @@ def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadR
             return AgentAnswer(host, problem=f"unreachable: {message}", reached=False, nothing_begun=nothing_begun)
         case _:
             return None
-
-
-def _one_line(said: str) -> str:
-    return printable_line(said[:_MOST_OF_A_MESSAGE])

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 _MOST_OF_A_PLACE = 80
+_MOST_OF_A_LINE = 2_000
 # Characters that end a line for some readers, or turn the direction of text.
 _TURNS = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _UNPRINTABLE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNS}\ud800-\udfff]")
@@ -41,6 +42,11 @@ def printable(text: str) -> str:
 def printable_line(text: str) -> str:
     """Return the text as one line: a blank for each run of blanks and of line ends, ssh's carriage returns too."""
     return printable(" ".join(text.split()))
+
+
+def one_line(said: str) -> str:
+    """Return what an agent, an engine or an image says as a line for terminals and databases, of bounded length."""
+    return printable_line(said[:_MOST_OF_A_LINE])
 
 
 def _signed(code: int) -> int:

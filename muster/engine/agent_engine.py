@@ -11,7 +11,7 @@ import urllib3
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
-from muster.contract.values import printable_line
+from muster.contract.values import one_line
 from muster.core.agents.agent import Agent
 from muster.core.model.session import Kernel
 from muster.core.values.errors import AgentUnreachableError, NotPossibleInStateError
@@ -19,7 +19,6 @@ from muster.engine.agent_ssh import is_local
 from muster.engine.tunnel import ENGINE_SOCKET, EngineTunnel, engine_tunnel
 
 _LOCAL_ENGINE = EngineTunnel(f"unix://{ENGINE_SOCKET}", str)
-_MOST_OF_A_MESSAGE = 2_000
 # The SDK wraps its libraries' errors only here and there.
 ENGINE_ERRORS = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
 # Reading an answer also fails if no Docker engine would give it: a compromised agent may send anything.
@@ -95,8 +94,3 @@ def cause(error: BaseException) -> str:
     while error.__context__ is not None:
         error = error.__context__
     return one_line(str(error)) or type(error).__name__
-
-
-def one_line(said: str) -> str:
-    """Return what an engine, a registry or an image says as a line for terminals and databases."""
-    return printable_line(said[:_MOST_OF_A_MESSAGE])

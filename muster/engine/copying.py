@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, cast
 
+from muster.contract.values import one_line
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.values.errors import BadInputError, MusterError
-from muster.engine.agent_engine import one_line
 from muster.engine.execution import Programs
 from muster.engine.extraction import extract
 from muster.engine.frames import OUTPUT, frames

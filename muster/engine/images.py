@@ -9,10 +9,11 @@ import docker
 from docker.errors import APIError, ImageNotFound
 from docker.models.images import Image
 
+from muster.contract.values import one_line
 from muster.core.agents.agent import Agent
 from muster.core.images.names import parse_image_name
 from muster.core.values.errors import AgentUnreachableError, ImageError
-from muster.engine.agent_engine import ANSWER_ERRORS, ENGINE_ERRORS, cause, engine_of, one_line
+from muster.engine.agent_engine import ANSWER_ERRORS, ENGINE_ERRORS, cause, engine_of
 from muster.engine.image_archive import CheckedArchive, RefusedArchiveError
 
 # An engine may write a large image to its own disk before it sends the first byte.

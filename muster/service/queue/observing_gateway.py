@@ -16,9 +16,9 @@ from muster.ansible_gateway.plays_ahead import Stamp, has_lasting_values, invent
 from muster.ansible_gateway.private_files import remove_leftovers
 from muster.contract.manifest import Manifest
 from muster.contract.report import ImageReport
+from muster.contract.values import one_line
 from muster.core.agents.agent import Agent
 from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
-from muster.engine.agent_engine import one_line
 from muster.service.queue.observers import Observers
 
 
