@@ -120,6 +120,8 @@ class Cluster:
         return self._run(agent_report, {"cluster": self.name, **given})["report"]
 
     def _run(self, module, arguments):
+        # There, warnings are shown and no part of a result.
+        assert "ansible._internal" not in sys.modules, "a test has made this process one of the control node"
         self._capsys.readouterr()
         warnings._global_warnings.clear()  # a module's process ends with it; this one does not
         with patch_module_args(arguments), pytest.raises(SystemExit) as ended:

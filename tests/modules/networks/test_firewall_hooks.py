@@ -8,12 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.shipped_program import as_shipped
+from tests.modules.agent_code import ROOT
 
 CONFIGURATION: dict[str, object] = {"backend": "iptables", "agents": {}, "control": {}, "closed": [], "open": []}
 CONFIGURATION |= {"peers": [], "swarm": False, "manager_port": 2377, "data_port": 4789}
 CALL = "-A FORWARD -j MUSTER-FORWARD"
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def program() -> str:
+    """Return the program as hosts get it. Ansible makes it in another process, which this one must not become."""
+    make = "import sys; from tests.shipped_program import as_shipped; sys.stdout.write(as_shipped(sys.argv[1]))"
+    path = "roles/session_firewall/files/muster_firewall.py"
+    done = subprocess.run([sys.executable, "-c", make, path], capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout
 
 
 @pytest.fixture
@@ -32,10 +41,9 @@ def run() -> Iterator[Run]:
 
 
 @pytest.fixture
-def firewall(tmp_path: Path, run: Run) -> Run:
+def firewall(tmp_path: Path, program: str, run: Run) -> Run:
     """Return a function that runs `muster-firewall` there, where the rules have been applied once."""
     (tmp_path / "muster-firewall.json").write_text(json.dumps(CONFIGURATION))
-    program = as_shipped("roles/session_firewall/files/muster_firewall.py")
     for path in ("/etc/muster-firewall.json", "/run/muster-firewall.lock"):
         program = program.replace(path, f"{tmp_path}/{path.rpartition('/')[2]}")
 

@@ -33,7 +33,7 @@ def room(path):
 
 def test_a_tenant_who_grows_them_fills_nobody_elses_memory(cluster, gpu):
     attacker, other = shared(gpu), shared(gpu)
-    cluster.converge(attacker)
+    assert cluster.converge(attacker)["sessions"][0]["error"] is None
     before = room(agent_names.FGPU_ROOT)
     for name in ("usage", f"lease/{gpu}"):
         cluster.run_in(attacker, "main1", "sh", "-c", f"({GROW}) 2>/dev/null >>/run/fgpu/{name}; true")
