@@ -16,7 +16,7 @@ options:
     required: true
   state:
     description:
-      - V(present) queues the session unless one of that name has not ended yet.
+      - V(present) queues the session unless one of that name has not ended yet, and updates one that waits.
       - V(absent) ends the session of that name, if there is one.
       - V(awaited) queues and ends nothing, and waits as V(present) does for the session of that name, be it that it has
         ended already. Use it after a task that has queued one, since a short session may have ended by then.
@@ -26,7 +26,10 @@ options:
   spec:
     description:
       - The session spec, as in a session file. C(muster submit --schema) prints its JSON Schema.
-      - A session that has not ended is never changed. If its spec differs, the module fails and shows the difference.
+      - A session that still waits with another spec is given this one, and keeps its id and its place in the queue.
+        What the spec leaves out gets its default. Of an array, those that wait get it; what runs or has ended stays
+        as it is.
+      - If a session that waits no more differs, the module fails and shows the difference.
     type: dict
     default: {}
   owner:
@@ -52,7 +55,7 @@ options:
 attributes:
   check_mode:
     support: full
-    description: Reports what it would do and queues or ends nothing.
+    description: Reports what it would do, and fails where that would be refused; queues, changes and ends nothing.
   diff_mode:
     support: full
     description: Shows the session's state and spec before and after.

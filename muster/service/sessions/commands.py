@@ -42,16 +42,8 @@ class SessionCommands:
         already, and BadInputError where a limit refuses them.
         """
         new = self._preparation.sessions(spec, owner, count, self._clock(), asks_agents=True)
-        limits = limits_in_force(self._settings, self._store)
-
-        def check(pending: Iterable[Session]) -> None:
-            refusal = pending_refusal(limits, pending, new)
-            if refusal is not None:
-                raise BadInputError(refusal)
-
-        pending = self._store.pending()
         try:
-            check(pending.by_id.values())
+            check = self._check(new)
         except BadInputError:
             if submission is not None:
                 # What waits may be what the same submit has queued, while this repetition of it was prepared.
@@ -59,8 +51,17 @@ class SessionCommands:
             raise
         check_uid(self._settings.launch_policy(), self._store, owner)
         # Others may submit at the same time: one of us finds the other's sessions in the transaction that adds ours.
-        self._store.add(new, submission, PendingCheck(pending, check))
+        self._store.add(new, submission, check)
         wake(self._settings, self._store)
+        return new
+
+    def would_submit(self, spec: Mapping[str, Any], owner: str) -> list[Session]:
+        """Return the sessions that `submit` would queue now.
+
+        Raises as it does, but for names that are taken, and owners for whom no uid is left.
+        """
+        new = self._preparation.sessions(spec, owner, 1, self._clock(), asks_agents=True)
+        self._check(new)
         return new
 
     def terminate(self, references: Iterable[str], by: str, *, only_pending: bool = False) -> list[Session]:
@@ -172,6 +173,19 @@ class SessionCommands:
         self._store.rename(session, name, by, self._clock())
         wake(self._settings, self._store)
         return self._store.get([session.id])[session.id]
+
+    def _check(self, new: Sequence[Session]) -> PendingCheck:
+        """Return a check of the limits that has passed. Raises BadInputError."""
+        limits = limits_in_force(self._settings, self._store)
+
+        def check(pending: Iterable[Session]) -> None:
+            refusal = pending_refusal(limits, pending, new)
+            if refusal is not None:
+                raise BadInputError(refusal)
+
+        pending = self._store.pending()
+        check(pending.by_id.values())
+        return PendingCheck(pending, check)
 
     def _found(self, references: Iterable[str]) -> list[list[Session]]:
         """Return for each reference its session, or those of its array."""

@@ -13,6 +13,7 @@ from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.preparation import SessionPreparation
 from muster.service.sessions.queries import SessionQueries
 from muster.service.sessions.scope import SessionScope
+from muster.service.sessions.updates import SessionUpdates
 from muster.service.sessions.views import SessionView
 from muster.settings import Settings, load_settings
 from muster.store.store import Store
@@ -52,6 +53,7 @@ class DeclaredSession:
         self._store = store
         self._preparation = SessionPreparation(scope)
         self._commands = SessionCommands(scope, clock)
+        self._updates = SessionUpdates(scope, clock)
         self._queries = SessionQueries(store)
 
     @classmethod
@@ -65,28 +67,38 @@ class DeclaredSession:
             store.close()
 
     def present(self, name: str, spec: Mapping[str, Any], owner: str, *, check: bool) -> DeclaredOutcome:
-        """Raises SpecError, and BadInputError when a session of that name has another spec or is another user's."""
+        """Queue it, or give it the spec where it waits with another.
+
+        Of an array those that wait get it; what runs or has ended stays as it is. Raises as `SessionCommands.submit`
+        and `SessionUpdates.replace`, and BadInputError when it is another user's, or has another spec and waits no
+        more.
+        """
         existing = self._active(name)
+        values = {**spec, "name": name}
         # A begin such as now+1h counts from the time of the submit.
         since = existing[0].submitted_at if existing else time.time()
-        resolved = self._preparation.resolved({**spec, "name": name}, owner, since)
+        resolved = self._preparation.resolved(values, owner, since)
         after = resolved.model_dump(mode="json", exclude=_ADDED)
-        if existing:
-            before = existing[0].spec.model_dump(mode="json", exclude=_ADDED)
-            by_site = {key for key in _COMPLETED_BY_SITE if spec.get(key) in {None, ""} and after[key] is not None}
-            differing = sorted(key for key in after if before[key] != after[key] and key not in by_site)
-            changes = "; ".join(f"{key} is {before[key]}, declared is {after[key]}" for key in differing)
-            if existing[0].owner != owner:
-                changes = f"owner is {existing[0].owner}, declared is {owner}"
-            if changes:
-                raise BadInputError(
-                    f"session {name} has not ended and differs: {changes}; end it first, or declare it as it is"
-                )
-            return DeclaredOutcome(False, existing, _diff(before, after))
-        if check:
-            return DeclaredOutcome(True, (), _diff(None, after))
-        submitted = self._commands.submit({**spec, "name": name}, owner)
-        return DeclaredOutcome(True, tuple(submitted), _diff(None, after))
+        if not existing:
+            submit = self._commands.would_submit if check else self._commands.submit
+            submitted = submit(values, owner)
+            return DeclaredOutcome(True, () if check else tuple(submitted), _diff(None, after))
+        if existing[0].owner != owner:
+            raise _differs(existing[0], f"owner is {existing[0].owner}, declared is {owner}")
+        active = [session for session in existing if session.state not in FINAL]
+        # All of an array share one spec, or a few.
+        changes = {id(session.spec): _changes(session, after, spec) for session in active}
+        others = [session for session in active if changes[id(session.spec)]]
+        waiting = [session for session in others if session.state is SessionState.PENDING]
+        if waiting:
+            updated = self._updates.replace(waiting, values, owner, check=check)
+            now = {session.id: session for session in updated.sessions}
+            sessions = tuple(now.get(session.id, session) for session in existing)
+            return DeclaredOutcome(True, existing if check else sessions, _diff(_dump(waiting[0]), after))
+        if len(others) == len(active):
+            raise _differs(others[0], changes[id(others[0].spec)])
+        same = _dump(next(session for session in active if not changes[id(session.spec)]))
+        return DeclaredOutcome(False, existing, _diff(same, same))
 
     def absent(self, name: str, by: str, *, check: bool) -> DeclaredOutcome:
         """End it; root may end anybody's. Raises BadInputError where it is another user's."""
@@ -97,7 +109,7 @@ class DeclaredSession:
             )
         if all(session.state in FINAL or session.ends_for_good for session in existing):
             return DeclaredOutcome(False, existing, _diff(None, None), is_absent=True)
-        diff = _diff(existing[0].spec.model_dump(mode="json", exclude=_ADDED), None)
+        diff = _diff(_dump(existing[0]), None)
         if not check:
             existing = tuple(self._commands.terminate([session.id for session in existing], by))
         return DeclaredOutcome(True, existing, diff, is_absent=True)
@@ -136,6 +148,24 @@ class DeclaredSession:
         named = all(name in {session.name, session.array_name} for session in found)
         ended = all(session.state in FINAL for session in found)
         return tuple(found) if named and not ended else ()
+
+
+def _dump(session: Session) -> dict[str, Any]:
+    return session.spec.model_dump(mode="json", exclude=_ADDED)
+
+
+def _changes(session: Session, after: Mapping[str, Any], declared: Mapping[str, Any]) -> str:
+    """Return how the session's spec differs from the declared one; empty where it does not."""
+    before = _dump(session)
+    by_site = {key for key in _COMPLETED_BY_SITE if declared.get(key) in {None, ""} and after[key] is not None}
+    differing = sorted(key for key in after if before[key] != after[key] and key not in by_site)
+    return "; ".join(f"{key} is {before[key]}, declared is {after[key]}" for key in differing)
+
+
+def _differs(session: Session, changes: str) -> BadInputError:
+    return BadInputError(
+        f"session {session.name} is {session.state} and differs: {changes}; end it first, or declare it as it is"
+    )
 
 
 def _arrived(session: Session) -> bool:

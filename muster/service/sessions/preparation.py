@@ -12,7 +12,6 @@ from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.notify.callback_hosts import check_callback
 from muster.core.spec.errors import checked, root_field
-from muster.core.spec.merging import changed
 from muster.core.spec.scheduling import MAX_PRIORITY
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import FieldError, SpecError
@@ -28,7 +27,6 @@ from muster.service.sessions.folder_check import check_folders, folders_of
 from muster.service.sessions.idle_bounds import with_site_bounds
 from muster.service.sessions.new_sessions import new_sessions
 from muster.service.sessions.scope import SessionScope
-from muster.service.sessions.spec_again import as_submitted
 from muster.settings import Settings
 from muster.store.store import Store
 
@@ -55,19 +53,19 @@ class SessionPreparation:
         return self.with_folders(new_sessions(resolved, owner, count, now))
 
     def updated(
-        self, session: Session, changes: Mapping[str, Any], now: float, *, whole_array: bool, is_bound: bool
+        self, session: Session, values: Mapping[str, Any], since: float, *, whole_array: bool, is_bound: bool
     ) -> SessionSpec:
-        """Return the spec of a pending session with the changes, a merge patch, as the queue keeps it.
+        """Return the spec of these values for a pending session, as the queue keeps it.
 
-        All of it is checked as if it were submitted now, but that the session keeps the priority that it has. With
-        `whole_array` all of its array get the spec; without `is_bound` any priority may be given. Raises SpecError.
+        All of it is checked as if it were submitted at `since`, but that the session keeps the priority that it has.
+        With `whole_array` all of its array get the spec; without `is_bound` any priority may be given. Raises
+        SpecError.
         """
-        settings = self._settings
         owner = session.owner
         return self._resolved(
-            changed(as_submitted(settings, session.spec), changes),
+            values,
             owner,
-            now,
+            since,
             lambda spec: _check(update_errors(session, spec, whole_array=whole_array)),
             *self._checks(owner, asks_agents=True),
             granted=session.spec.priority if is_bound else MAX_PRIORITY,

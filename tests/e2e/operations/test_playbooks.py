@@ -46,6 +46,22 @@ def test_a_session_is_launched_once_and_ended_once(quiet_node):
     assert (again.code, changed(again.out)) == (0, 0), again.out
 
 
+def test_a_session_that_waits_is_launched_as_the_playbook_declares_it(quiet_node):
+    name = quiet_node.submit("--cpu", "0.05", "--mem", "64M", "--env", "LR=1", "--name", "waits")
+    before = quiet_node.show(name)
+    variables = ("-e", json.dumps({"session": {**SESSION, "name": name}}), "--diff")
+    dry = quiet_node.playbook("launch", *variables, "--check")
+    assert (dry.code, changed(dry.out) > 0) == (0, True), dry.out
+    assert re.search(r"-\s+cluster_size: null\n\+\s+cluster_size: 2\n", dry.out), dry.out
+    assert quiet_node.show(name) == before
+    done = quiet_node.playbook("launch", *variables)
+    assert done.code == 0, done.out
+    now = quiet_node.show(name)
+    assert (now["id"], now["state"], len(now["kernels"]), now["spec"]["env"]) == (before["id"], "RUNNING", 2, {})
+    assert changed(quiet_node.playbook("launch", *variables).out) == 0
+    quiet_node.run("terminate", name)
+
+
 def test_a_wrong_spec_fails_with_every_error(quiet_node):
     done = quiet_node.playbook("launch", "-e", json.dumps({"session": {"name": "x", "cpu": "many", "mem": "1Q"}}))
     assert done.code != 0
