@@ -37,9 +37,9 @@ from bench.stand_ins import CpuGroups, StandIns, remove_traces, write_inventory
 from muster.ansible_gateway.templates import Templates
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.ledger import TurnRules
 from muster.core.model.session import Allocation
 from muster.core.scheduling.closures import could_hold
+from muster.core.turn.ledger import TurnRules
 from muster.daemon import PLAYS_AHEAD
 from muster.keys import make_key_pair
 from muster.service.queue.worker import QueueWorker, WorkerDependencies
@@ -49,7 +49,7 @@ from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
 
 if TYPE_CHECKING:
-    from muster.core.lifecycle.facts import Fact
+    from muster.core.turn.facts import Fact
 
 CLUSTER = f"bench-{secrets.token_hex(3)}"
 _TO_START_PLAYS_S = 1.0

@@ -17,7 +17,7 @@ from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.playbook import ReadResult
 from muster.ansible_gateway.plays_ahead import NOTHING_AHEAD
 from muster.contract.manifest import Manifest
-from muster.core.lifecycle.answer import AnswerHandler
+from muster.core.turn.answer import AnswerHandler
 
 STATE = Path("/var/lib/muster/agent")
 _GROUPS = Path("/sys/fs/cgroup")

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING
 
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.ledger import TurnRules
 from muster.core.model.session import Session
 from muster.core.scheduling.closures import could_hold
+from muster.core.turn.ledger import TurnRules
 from muster.service.queue.worker import QueueWorker, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
 from muster.store.store import Store
@@ -41,7 +41,7 @@ from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import fake_key_pair
 
 if TYPE_CHECKING:
-    from muster.core.lifecycle.facts import Fact
+    from muster.core.turn.facts import Fact
 
 _AT_ONCE = 1000
 

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from muster.contract.outcome import Outcome
 from muster.core.agents.agent import Agent
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, with_agents
-from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
-from muster.core.lifecycle.interpretation import interpret
-from muster.core.lifecycle.ledger import Ledger, TurnRules
-from muster.core.lifecycle.open_visits import OpenVisit
-from muster.core.lifecycle.turn import Convergence, Turn, turn
 from muster.core.model.session import Kernel, LaunchStep, PullProgress, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.closures import could_hold
 from muster.core.scheduling.schedule import schedule
+from muster.core.turn.answer import AgentAnswer
+from muster.core.turn.facts import Fact, PullOver, VisitOver
+from muster.core.turn.interpretation import interpret
+from muster.core.turn.ledger import Ledger, TurnRules
+from muster.core.turn.open_visits import OpenVisit
+from muster.core.turn.turn import Convergence, Turn, turn
 from muster.core.values.errors import AnsibleFailedError, ImageError
 from tests.reports import kernel_entry
 from tests.strategies.agents import make_agent, reporting

@@ -17,7 +17,7 @@ from muster.contract.outcome import outcomes_from_agent
 from muster.contract.report import report_from_agent
 from muster.contract.values import ContractError
 from muster.core.launch.manifest import VISIT_SLACK_S
-from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
+from muster.core.turn.answer import AgentAnswer, AnswerHandler
 
 # Linux allows 128 KiB.
 _MOST_OF_AN_ARGUMENT = 1 << 16

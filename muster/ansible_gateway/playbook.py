@@ -13,7 +13,7 @@ import ansible_runner
 from muster.ansible_gateway.loaded_ansible import LOADED_ANSIBLE
 from muster.ansible_gateway.play_order import AWAITS
 from muster.contract.values import one_line
-from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
+from muster.core.turn.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
 from muster.shipped_files import ansible_root
 

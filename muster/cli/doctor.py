@@ -16,8 +16,8 @@ from muster.core.agents.agent_attributes import FgpuDevices
 from muster.core.agents.gpu_toolkit import toolkit_problem
 from muster.core.agents.remapped_ids import remapped_ids_problem
 from muster.core.images.names import familiar
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.heartbeat import Worker, unworked
+from muster.core.turn.answer import AgentAnswer
 from muster.core.values.errors import MusterError
 from muster.core.values.slots import format_slot
 from muster.service.images.catalog import default_reference, load_catalog, tags_on

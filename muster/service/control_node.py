@@ -13,9 +13,9 @@ from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.templates import Templates
 from muster.core.agents.launch_record import SuspectRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf
-from muster.core.lifecycle.ledger import TurnRules
 from muster.core.scheduling.closures import could_hold
 from muster.core.scheduling.schedule import schedule
+from muster.core.turn.ledger import TurnRules
 from muster.core.values.errors import PassInProgressError
 from muster.keys import make_key_pair
 from muster.service.images.collection import ImageCollection

@@ -14,9 +14,9 @@ from muster.ansible_gateway.templates import Templates
 from muster.core.agents.agent import AgentState
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.ledger import TurnRules
 from muster.core.model.session import Session, SessionState
 from muster.core.scheduling.closures import could_hold
+from muster.core.turn.ledger import TurnRules
 from muster.service.images.rights import ImageRights
 from muster.service.queue.worker import QueueWorker, Work, WorkerDependencies
 from muster.service.secrets.secrets import Secrets
@@ -28,7 +28,7 @@ from tests.strategies.sessions import make_session
 from tests.strategies.values import NOW, fake_key_pair
 
 if TYPE_CHECKING:
-    from muster.core.lifecycle.facts import Fact
+    from muster.core.turn.facts import Fact
 
 S = SessionState
 LOST_AFTER_S = 300.0

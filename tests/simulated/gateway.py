@@ -10,7 +10,7 @@ from muster.ansible_gateway.layout import INVENTORY
 from muster.contract.manifest import Manifest
 from muster.core.agents.agent import Agent
 from muster.core.images.names import familiar
-from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
+from muster.core.turn.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
 from tests.simulated.agents import Overlays, SimulatedAgent
 from tests.waiting import PATIENCE_S

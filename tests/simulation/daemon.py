@@ -16,9 +16,9 @@ from unittest import mock
 from muster.ansible_gateway.templates import Templates
 from muster.core.agents.agent import Agent
 from muster.core.lifecycle.idle import IdleRules
-from muster.core.lifecycle.ledger import TurnRules
 from muster.core.lifecycle.transitions import Event
 from muster.core.scheduling.closures import could_hold
+from muster.core.turn.ledger import TurnRules
 from muster.core.values.errors import AnsibleFailedError, QueueLockLostError
 from muster.service.queue import loop as loop_module
 from muster.service.queue.loop import KernelDied, Nudge, QueueLoop

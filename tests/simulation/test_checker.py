@@ -10,24 +10,15 @@ import pytest
 
 from muster.core.agents.agent import AgentState
 from muster.core.gpus import access
-from muster.core.lifecycle import (
-    conclusions,
-    idle,
-    interpretation,
-    late_signals,
-    launch_usage,
-    observation,
-    touch,
-    transitions,
-    turn,
-)
-from muster.core.lifecycle.ledger import Ledger
+from muster.core.lifecycle import idle, launch_usage, observation, transitions
 from muster.core.lifecycle.outcomes import record as record_outcomes
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import Allocation, GpuShare, LaunchStep, Result, Session, SessionState
 from muster.core.scheduling import group_pass
 from muster.core.scheduling.closures import Closures
 from muster.core.scheduling.limits import RunningLimits
+from muster.core.turn import conclusions, interpretation, late_signals, touch, turn
+from muster.core.turn.ledger import Ledger
 from muster.core.usage.kernel import KernelUsage, next_usage
 from muster.store import store
 from muster.store.store import Store

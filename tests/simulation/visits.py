@@ -11,8 +11,8 @@ from muster.ansible_gateway.layout import INVENTORY
 from muster.contract.manifest import Manifest
 from muster.core.agents.agent import Agent
 from muster.core.images.names import familiar
-from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
-from muster.core.lifecycle.facts import PullOver, VisitOver
+from muster.core.turn.answer import AgentAnswer, AnswerHandler
+from muster.core.turn.facts import PullOver, VisitOver
 from muster.core.values.errors import AnsibleFailedError, ImageError
 from tests.simulation.containers import ModuleFailedError
 from tests.simulation.hosts import Action, Host

@@ -8,7 +8,6 @@ from dataclasses import replace
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.core.agents.agent import AgentState
 from muster.core.launch.folders import folder_to_make
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.folders import (
     Folder,
     FolderMounter,
@@ -18,6 +17,7 @@ from muster.core.model.folders import (
     check_owner,
     check_quota,
 )
+from muster.core.turn.answer import AgentAnswer
 from muster.core.values.errors import AnsibleFailedError, NotPossibleInStateError
 from muster.service.at_once import AtOnce
 from muster.service.folders.measurements import Measurements, Visited

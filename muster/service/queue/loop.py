@@ -12,14 +12,14 @@ from queue import Empty, SimpleQueue
 
 from muster.core.agents.agent import Agent
 from muster.core.agents.silence import cluster_problem
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.end_signals import limit_at, limit_signal_at
-from muster.core.lifecycle.facts import Fact, VisitOver
-from muster.core.lifecycle.turn import PROMPT_S
-from muster.core.lifecycle.verdicts import verdict_times
 from muster.core.model.heartbeat import Worker
 from muster.core.model.session import SessionState
 from muster.core.scheduling.admission import moments
+from muster.core.turn.answer import AgentAnswer
+from muster.core.turn.facts import Fact, VisitOver
+from muster.core.turn.turn import PROMPT_S
+from muster.core.turn.verdicts import verdict_times
 from muster.service.queue.heartbeat import Pulse
 from muster.service.queue.journal import Journal, log
 from muster.service.queue.pass_durations import PassTimer

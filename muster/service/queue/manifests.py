@@ -7,11 +7,11 @@ from dataclasses import replace
 from muster.contract.manifest import Manifest
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render, latest_begin, manifest
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.last_words import Spools
 from muster.core.lifecycle.transitions import Event
-from muster.core.lifecycle.turn import Convergence
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.last_words import Spools
+from muster.core.turn.turn import Convergence
 from muster.core.values.errors import StoreUnavailableError
 from muster.service.identity.owner_uids import with_uids
 from muster.store.store import Store

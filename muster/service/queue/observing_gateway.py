@@ -18,7 +18,7 @@ from muster.contract.manifest import Manifest
 from muster.contract.report import ImageReport
 from muster.contract.values import one_line
 from muster.core.agents.agent import Agent
-from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
+from muster.core.turn.answer import AgentAnswer, AnswerHandler
 from muster.service.queue.observers import Observers
 
 

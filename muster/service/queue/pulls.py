@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from muster.core.agents.agent import Agent
-from muster.core.lifecycle.facts import PullOver
-from muster.core.lifecycle.pulls import ImagePull
 from muster.core.model.session import PullProgress
+from muster.core.turn.facts import PullOver
+from muster.core.turn.pulls import ImagePull
 from muster.core.values.errors import ImageError, MusterError
 from muster.service.queue.visits import Start
 

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Protocol
 
 from muster.contract.manifest import Manifest
-from muster.core.lifecycle.answer import AgentAnswer, AnswerHandler
-from muster.core.lifecycle.facts import VisitOver
-from muster.core.lifecycle.turn import Observation
+from muster.core.turn.answer import AgentAnswer, AnswerHandler
+from muster.core.turn.facts import VisitOver
+from muster.core.turn.turn import Observation
 from muster.core.values.errors import AnsibleFailedError, MusterError
 
 Start = Callable[[Callable[[], None]], None]

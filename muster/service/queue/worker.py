@@ -12,21 +12,21 @@ from dataclasses import dataclass, field, replace
 from muster.core.agents.agent import Agent
 from muster.core.launch.manifest import KeyPair, LaunchPolicy, Render
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.conclusions import conclude
-from muster.core.lifecycle.facts import Fact, VisitOver
-from muster.core.lifecycle.interpretation import Interpretation, interpret
-from muster.core.lifecycle.last_words import gone_with_usage, unfetched_spools
 from muster.core.lifecycle.launch_usage import LaunchUsage
-from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.observation import newest_accepted
 from muster.core.lifecycle.transitions import Event
-from muster.core.lifecycle.turn import Convergence, Observation, Turn, turn, turn_of_deaths
 from muster.core.model.plan import Plan, Waits
 from muster.core.model.reported import Reports
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
+from muster.core.turn.conclusions import conclude
+from muster.core.turn.facts import Fact, VisitOver
+from muster.core.turn.interpretation import Interpretation, interpret
+from muster.core.turn.last_words import gone_with_usage, unfetched_spools
+from muster.core.turn.ledger import Ledger, TurnRules
+from muster.core.turn.turn import Convergence, Observation, Turn, turn, turn_of_deaths
 from muster.core.values.errors import MusterError, SettingsError, StoreUnavailableError
 from muster.core.values.garbage import without_garbage_collection
 from muster.service.queue.agent_sampling import AgentSampling

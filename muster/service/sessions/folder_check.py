@@ -5,10 +5,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from muster.core.agents.agent import Agent, AgentState
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.folders import MountedFolder, mounted_folders, qualified
 from muster.core.model.plain_directories import missing_folders, possible_agents
 from muster.core.spec.session_spec import SessionSpec
+from muster.core.turn.answer import AgentAnswer
 from muster.core.values.errors import AnsibleFailedError, PassInProgressError, SpecError
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings

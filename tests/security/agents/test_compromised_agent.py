@@ -11,7 +11,7 @@ from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.contract.report import report_from_agent
 from muster.contract.values import ContractError
 from muster.core.agents.agent import agent_from_report
-from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.turn.answer import AgentAnswer
 from muster.engine.agent_ssh import ssh_command
 from tests.simulated.hosts import report_of
 from tests.waiting import eventually

@@ -10,8 +10,8 @@ from muster.cli.doctor import _agent
 from muster.contract.report import RemappedIdsReport, Report
 from muster.core.agents.agent import agent_from_report
 from muster.core.agents.remapped_ids import LEAST_IDS
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.folders import Folder
+from muster.core.turn.answer import AgentAnswer
 from muster.settings import Settings
 from tests.modules.agent_code import id_mapping
 from tests.strategies.agents import make_agent

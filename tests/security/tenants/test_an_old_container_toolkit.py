@@ -8,7 +8,7 @@ import pytest
 from muster.cli.doctor import _agent
 from muster.contract.report import Report
 from muster.core.agents.agent import agent_from_report
-from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.turn.answer import AgentAnswer
 from muster.settings import Settings
 from tests.modules.agent_code import gpu_toolkit
 from tests.strategies.agents import make_agent

@@ -6,7 +6,7 @@ import pytest
 
 from muster.cli.doctor import _agent, _known_agents, encryption_finding, gpu_findings
 from muster.core.agents.agent import reported_again
-from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.turn.answer import AgentAnswer
 from muster.settings import load_settings
 from tests.command_line import write_settings
 from tests.strategies.agents import make_agent, reporting

@@ -8,8 +8,8 @@ import yaml
 
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.core.launch.manifest import LaunchPolicy, manifest
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.session import SessionState
+from muster.core.turn.answer import AgentAnswer
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import fake_key_pair

@@ -16,7 +16,7 @@ from muster.ansible_gateway.plays_ahead import has_lasting_values
 from muster.contract.report import Report
 from muster.core.agents.agent import Agent, agent_from_report
 from muster.core.launch.manifest import LaunchPolicy, manifest
-from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.turn.answer import AgentAnswer
 from muster.service.queue.observers import Observers
 from muster.service.queue.observing_gateway import ObservingGateway
 from tests.simulated.hosts import report_of

@@ -13,7 +13,7 @@ import yaml
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.play_order import PlayOrder
 from muster.ansible_gateway.plays_ahead import PlaysAhead, WaitingPlay, inventory_stamp
-from muster.core.lifecycle.answer import AgentAnswer
+from muster.core.turn.answer import AgentAnswer
 from muster.core.values.errors import AnsibleFailedError
 from tests.waiting import eventually
 

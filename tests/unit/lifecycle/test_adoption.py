@@ -11,11 +11,11 @@ from muster.contract.report import KernelGpuReport
 from muster.core.agents.agent import Agent
 from muster.core.lifecycle.adoption import HELD_BY, Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied
-from muster.core.lifecycle.ledger import Ledger
 from muster.core.lifecycle.transitions import TRANSITIONS, end_by_user
-from muster.core.lifecycle.turn import turn
 from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.ledger import Ledger
+from muster.core.turn.turn import turn
 from tests.properties import dear
 from tests.reports import kernel_entry
 from tests.strategies.agents import make_agent, reporting

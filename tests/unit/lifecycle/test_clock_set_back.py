@@ -10,12 +10,12 @@ from muster.core.agents.agent import AgentState
 from muster.core.agents.launch_record import FailedLaunch, LaunchRecord
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.applied import applied_to
-from muster.core.lifecycle.conclusions import conclude
-from muster.core.lifecycle.ledger import Ledger, Silence, TurnRules
-from muster.core.lifecycle.verdicts import agents_by_the_clock, records_by_the_clock
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.closures import could_hold
+from muster.core.turn.conclusions import conclude
+from muster.core.turn.ledger import Ledger, Silence, TurnRules
+from muster.core.turn.verdicts import agents_by_the_clock, records_by_the_clock
 from tests.properties import cheap
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session

@@ -12,22 +12,22 @@ from muster.core.agents.agent import Agent
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.adoption import Adoption
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, applied_to
-from muster.core.lifecycle.conclusions import conclude
 from muster.core.lifecycle.end_signals import limit_at
 from muster.core.lifecycle.idle import IdleRules, ends
-from muster.core.lifecycle.interpretation import interpret
-from muster.core.lifecycle.late_signals import with_late_signals
-from muster.core.lifecycle.ledger import Ledger
 from muster.core.lifecycle.observation import observe
-from muster.core.lifecycle.open_visits import OpenVisits
-from muster.core.lifecycle.touch import unsent
-from muster.core.lifecycle.turn import turn
 from muster.core.model.plan import Plan, Preemption, Waits
 from muster.core.model.session import Result, Session, SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.preemption import victims
+from muster.core.turn.answer import AgentAnswer
+from muster.core.turn.conclusions import conclude
+from muster.core.turn.interpretation import interpret
+from muster.core.turn.late_signals import with_late_signals
+from muster.core.turn.ledger import Ledger
+from muster.core.turn.open_visits import OpenVisits
+from muster.core.turn.touch import unsent
+from muster.core.turn.turn import turn
 from muster.core.usage.kernel import KernelUsage
 from tests.properties import cheap
 from tests.reports import kernel_entry, reports_of

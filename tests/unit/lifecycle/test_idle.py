@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from muster.contract.report import UseSample
 from muster.core.lifecycle.idle import IdleRules, ends, idle_for, judged
 from muster.core.lifecycle.launch_usage import LaunchUsage
-from muster.core.lifecycle.touch import undelivered
 from muster.core.model.session import GpuShare, Result, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.touch import undelivered
 from muster.core.usage.kernel import KernelUsage, first_usage, next_usage
 from tests.properties import cheap
 from tests.reports import kernel_entry

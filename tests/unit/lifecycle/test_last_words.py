@@ -4,11 +4,11 @@ import pytest
 
 from muster.contract.outcome import LastWords, Outcome
 from muster.contract.report import UseSample
-from muster.core.lifecycle.answer import AgentAnswer
-from muster.core.lifecycle.facts import VisitOver
-from muster.core.lifecycle.last_words import MOST_FETCHED, Spools, gone_with_usage, unfetched_spools
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.answer import AgentAnswer
+from muster.core.turn.facts import VisitOver
+from muster.core.turn.last_words import MOST_FETCHED, Spools, gone_with_usage, unfetched_spools
 from tests.strategies.agents import make_agent, reporting
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW, new_id

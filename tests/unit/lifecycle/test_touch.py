@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from muster.core.agents.agent import Agent, AgentState
-from muster.core.lifecycle.touch import NO_MEMORY, STRAY_FILES, Touched, leftovers, touches
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.touch import NO_MEMORY, STRAY_FILES, Touched, leftovers, touches
 from tests.reports import kernel_entry
 from tests.strategies.agents import make_agent, reporting
 from tests.strategies.sessions import make_session, placed_on

@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 
 from muster.contract.outcome import Outcome
 from muster.core.lifecycle import transitions
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.applied import applied, applied_to
-from muster.core.lifecycle.facts import PullOver, VisitOver
-from muster.core.lifecycle.interpretation import Interpretation, interpret
-from muster.core.lifecycle.ledger import Ledger
-from muster.core.lifecycle.open_visits import OpenVisits, step_of
 from muster.core.lifecycle.transitions import TRANSITIONS
-from muster.core.lifecycle.turn import Convergence, Observation, turn_of_deaths
 from muster.core.model.session import LaunchStep, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.answer import AgentAnswer
+from muster.core.turn.facts import PullOver, VisitOver
+from muster.core.turn.interpretation import Interpretation, interpret
+from muster.core.turn.ledger import Ledger
+from muster.core.turn.open_visits import OpenVisits, step_of
+from muster.core.turn.turn import Convergence, Observation, turn_of_deaths
 from tests.properties import examples
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session, placed_on

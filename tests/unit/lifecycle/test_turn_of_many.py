@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from muster.core.lifecycle import conclusions
-from muster.core.lifecycle.ledger import Ledger, TurnRules
-from muster.core.lifecycle.touch import touches
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
 from muster.core.scheduling.closures import could_hold
+from muster.core.turn import conclusions
+from muster.core.turn.ledger import Ledger, TurnRules
+from muster.core.turn.touch import touches
 from tests.strategies.agents import make_agent, reporting
 from tests.strategies.sessions import make_session, placed_on
 from tests.strategies.values import NOW

@@ -2,8 +2,8 @@
 
 import pytest
 
-from muster.core.lifecycle.facts import PullOver
-from muster.core.lifecycle.pulls import ImagePull
+from muster.core.turn.facts import PullOver
+from muster.core.turn.pulls import ImagePull
 from muster.core.values.errors import ImageError, StoreUnavailableError
 from muster.service.queue.pulls import PullRunner
 from tests.strategies.agents import make_agent

@@ -2,8 +2,8 @@
 
 import pytest
 
-from muster.core.lifecycle import last_words
 from muster.core.model.session import SessionState
+from muster.core.turn import last_words
 from tests.unit.queue.hosts_away.agents_away import gang, is_lost
 
 S = SessionState

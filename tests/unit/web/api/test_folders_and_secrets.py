@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from muster.contract.folders import FolderState
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.folders import MountedFolder
 from muster.core.model.token import Scope
+from muster.core.turn.answer import AgentAnswer
 from muster.service.folders import folders
 from muster.service.folders.views import MeasuredFolderView
 from tests.strategies.agents import make_agent

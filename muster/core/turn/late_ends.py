@@ -2,9 +2,9 @@
 
 from muster.core.agents.agent import AgentState
 from muster.core.lifecycle.end_signals import limit_at, limit_is_reached
-from muster.core.lifecycle.ledger import Ledger
 from muster.core.model.session import SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.ledger import Ledger
 
 
 def asking_before_ends(snapshot: Snapshot, ledger: Ledger) -> Ledger:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle.end_signals import is_late, with_time_from
-from muster.core.lifecycle.ledger import Ledger
-from muster.core.lifecycle.touch import unsent
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.ledger import Ledger
+from muster.core.turn.touch import unsent
 
 
 def with_late_signals(snapshot: Snapshot, ledger: Ledger, answering: Collection[str] = ()) -> Snapshot:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.agents.silence import excused, is_silent
-from muster.core.lifecycle.ledger import Ledger, Silence, TurnRules
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.ledger import Ledger, Silence, TurnRules
 
 
 def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[Agent, ...]:

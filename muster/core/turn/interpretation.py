@@ -8,19 +8,19 @@ from muster.contract.outcome import Outcome
 from muster.core.agents.agent import HAS_LEFT, Agent, AgentState, reported_again
 from muster.core.agents.launch_record import LaunchOutcome, LaunchRecord, records_after
 from muster.core.agents.silence import is_cut_off
-from muster.core.lifecycle.answer import AgentAnswer
-from muster.core.lifecycle.facts import Fact, PullOver, VisitOver
-from muster.core.lifecycle.foreign_kernels import with_foreign_kernels
-from muster.core.lifecycle.late_ends import asking_before_ends
-from muster.core.lifecycle.late_signals import with_late_signals
 from muster.core.lifecycle.launch_usage import Sample, samples_in
-from muster.core.lifecycle.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.lifecycle.observation import observe
-from muster.core.lifecycle.open_visits import step_of
-from muster.core.lifecycle.touch import RESISTING, STRAY_FILES, last_words_of, spooled, unsent
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.session import LaunchStep, PullProgress, Session
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.answer import AgentAnswer
+from muster.core.turn.facts import Fact, PullOver, VisitOver
+from muster.core.turn.foreign_kernels import with_foreign_kernels
+from muster.core.turn.late_ends import asking_before_ends
+from muster.core.turn.late_signals import with_late_signals
+from muster.core.turn.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
+from muster.core.turn.open_visits import step_of
+from muster.core.turn.touch import RESISTING, STRAY_FILES, last_words_of, spooled, unsent
 from muster.core.usage.kernel import KernelUsage
 
 

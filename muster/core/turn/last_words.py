@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from muster.core.agents.agent import Agent
-from muster.core.lifecycle.answer import AgentAnswer
-from muster.core.lifecycle.facts import Fact
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.answer import AgentAnswer
+from muster.core.turn.facts import Fact
 
 # The most sessions whose last words are fetched from one agent in one visit. Later visits fetch the rest.
 MOST_FETCHED = 100

@@ -8,14 +8,14 @@ from muster.core.agents.agent import Agent, AgentState
 from muster.core.lifecycle import observation, transitions
 from muster.core.lifecycle.applied import applied
 from muster.core.lifecycle.dependencies import cancel_impossible
-from muster.core.lifecycle.late_ends import asking_before_ends
-from muster.core.lifecycle.late_signals import with_late_signals
-from muster.core.lifecycle.ledger import Ledger, TurnRules
 from muster.core.lifecycle.outcomes import NOTHING_GONE, record
 from muster.core.lifecycle.taking_back import take_back
 from muster.core.lifecycle.transitions import Event, FitsElsewhere
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.late_ends import asking_before_ends
+from muster.core.turn.late_signals import with_late_signals
+from muster.core.turn.ledger import Ledger, TurnRules
 
 _ANSWERED_FOR = frozenset({SessionState.PREPARING, SessionState.TERMINATING})
 

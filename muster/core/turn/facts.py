@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.session import PullProgress
+from muster.core.turn.answer import AgentAnswer
 from muster.core.values.errors import ImageError, MusterError
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.model.session import Session
+from muster.core.turn.answer import AgentAnswer
 
 
 def step_of(session: Session) -> str:

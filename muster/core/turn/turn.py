@@ -8,18 +8,18 @@ from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle import transitions
 from muster.core.lifecycle.adoption import Adoption, adoptions, observations
 from muster.core.lifecycle.applied import applied, with_agents
-from muster.core.lifecycle.conclusions import conclude
-from muster.core.lifecycle.foreign_kernels import runs_foreign_kernels
-from muster.core.lifecycle.late_ends import asking_before_ends
-from muster.core.lifecycle.late_signals import with_late_signals
-from muster.core.lifecycle.ledger import LIVE, PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
-from muster.core.lifecycle.pulls import ImagePull
-from muster.core.lifecycle.touch import NO_MEMORY, Touched, kept_for_gangs, leftovers, touches
 from muster.core.lifecycle.transitions import Event
-from muster.core.lifecycle.verdicts import agents_by_the_clock, records_by_the_clock
 from muster.core.model.plan import Plan, Waits
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.conclusions import conclude
+from muster.core.turn.foreign_kernels import runs_foreign_kernels
+from muster.core.turn.late_ends import asking_before_ends
+from muster.core.turn.late_signals import with_late_signals
+from muster.core.turn.ledger import LIVE, PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
+from muster.core.turn.pulls import ImagePull
+from muster.core.turn.touch import NO_MEMORY, Touched, kept_for_gangs, leftovers, touches
+from muster.core.turn.verdicts import agents_by_the_clock, records_by_the_clock
 
 PROMPT_S = 3.0
 # So that a busy cluster's visits are few and large. One that hangs is soon not counted: it delays no others.

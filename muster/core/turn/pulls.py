@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from muster.core.agents.agent import Agent
 from muster.core.images.names import familiar
-from muster.core.lifecycle.facts import PullOver
 from muster.core.model.session import PullProgress, Session
+from muster.core.turn.facts import PullOver
 from muster.core.values.errors import ImageError
 
 _Key = tuple[str, str]

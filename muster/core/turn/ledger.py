@@ -10,14 +10,14 @@ from muster.contract.outcome import Outcome
 from muster.core.agents.agent import Agent
 from muster.core.agents.launch_record import SuspectRules
 from muster.core.lifecycle.adoption import Adoption
-from muster.core.lifecycle.answer import AgentAnswer
 from muster.core.lifecycle.idle import IdleRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf, LaunchUsage
-from muster.core.lifecycle.open_visits import OpenVisits, step_of
 from muster.core.lifecycle.outcomes import Outcomes
-from muster.core.lifecycle.pulls import Pulls
 from muster.core.model.session import LaunchStep, Session, SessionState
 from muster.core.model.snapshot import Snapshot
+from muster.core.turn.answer import AgentAnswer
+from muster.core.turn.open_visits import OpenVisits, step_of
+from muster.core.turn.pulls import Pulls
 
 PAUSE_AFTER_FAILURE_S = 5.0
 CouldHold = Callable[[Session, Sequence[Agent], Snapshot], bool]
