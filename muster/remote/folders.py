@@ -9,7 +9,7 @@ from muster.service.folders.owned import FolderQuery
 from muster.service.folders.views import FolderRemovedView, FoldersView, MeasuredFolderView, UnsharedView
 from muster.service.identity.views import NewTokenView, TokensView, TokenView
 from muster.service.secrets.views import NameView, SecretsView
-from muster.service.sessions.preset_views import PresetsView, PresetView
+from muster.service.specs.preset_views import PresetsView, PresetView
 
 
 class RemoteFolders:

@@ -16,9 +16,9 @@ from muster.service.reach.logs import LogRequest
 from muster.service.reach.programs import KernelPrograms
 from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.secrets.views import SecretsView
-from muster.service.sessions.preset_views import PresetsView, PresetView
 from muster.service.sessions.queries import SessionQuery
 from muster.service.sessions.views import SessionView, SubmittedView, UpdatedView
+from muster.service.specs.preset_views import PresetsView, PresetView
 from muster.service.usage.views import CurrentUsagesView, ReportView
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from muster.core.lifecycle.adoption import HELD_BY
 from muster.core.values.errors import BadInputError, MusterError, PassInProgressError
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.scope import SessionScope
+from muster.service.specs.scope import SessionScope
 from muster.settings import Settings
 from muster.store.database.copies import DatabaseCopies, copies_of, is_newer, keep_aside
 from muster.store.database.lock import exclusive, queue_lock, shared

@@ -43,13 +43,8 @@ from muster.service.scheduler.administrators import AdministratorsLimits, Admini
 from muster.service.scheduler.overrides import SiteLimits, SiteWeights
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.launch_choices import LaunchChoices, launch_choices
 from muster.service.sessions.lists import SessionLists
-from muster.service.sessions.preparation import SessionPreparation, impossible_waits
-from muster.service.sessions.presets import OwnedPresets
 from muster.service.sessions.queries import SessionQueries, SessionQuery
-from muster.service.sessions.scope import SessionScope
-from muster.service.sessions.spec_again import spec_again
 from muster.service.sessions.updates import SessionUpdates
 from muster.service.sessions.views import (
     SessionView,
@@ -60,6 +55,11 @@ from muster.service.sessions.views import (
     session_views,
 )
 from muster.service.sessions.warnings import warnings_about
+from muster.service.specs.launch_choices import LaunchChoices, launch_choices
+from muster.service.specs.preparation import SessionPreparation, impossible_waits
+from muster.service.specs.presets import OwnedPresets
+from muster.service.specs.scope import SessionScope
+from muster.service.specs.spec_again import spec_again
 from muster.service.usage.reports import DEFAULT_SPAN_S, report_keys
 from muster.service.usage.views import CurrentUsagesView, CurrentUsageView, ReportView, SessionHistoryView
 from muster.settings import Settings

@@ -31,7 +31,7 @@ from muster.service.scheduler.overrides import SiteLimits, SiteWeights
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.live import LiveChanges
 from muster.service.sessions.queries import SessionQueries
-from muster.service.sessions.scope import SessionScope
+from muster.service.specs.scope import SessionScope
 from muster.service.wake import AGENTS, wake
 from muster.settings import Settings
 from muster.store.database.lock import queue_lock

@@ -15,7 +15,7 @@ from muster.core.model.session import SessionState
 from muster.core.spec.errors import validated
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError
-from muster.service.sessions.new_sessions import new_sessions
+from muster.service.specs.new_sessions import new_sessions
 from tests.hostile.malformed import changed, paths
 from tests.hostile.tars import Trap, hostile_tar
 from tests.simulated.hosts import report_of

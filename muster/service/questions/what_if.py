@@ -28,7 +28,7 @@ from muster.service.questions.traces import Format
 from muster.service.questions.workload import Workload, history, workload
 from muster.service.scheduler.plugins import load_order, load_placement, scheduling_policy
 from muster.service.scheduler.site_policy import SiteScheduling
-from muster.service.sessions.idle_bounds import with_site_bounds
+from muster.service.specs.idle_bounds import with_site_bounds
 from muster.settings import Settings
 from muster.store.store import Store
 

@@ -14,8 +14,8 @@ from muster.core.values.units import exact_duration
 from muster.service.identity.owner_uids import check_uid
 from muster.service.scheduler.overrides import limits_in_force
 from muster.service.sessions.later_ends import check_extension, check_reservations, end_after_restart, end_with_more
-from muster.service.sessions.preparation import SessionPreparation
-from muster.service.sessions.scope import SessionScope
+from muster.service.specs.preparation import SessionPreparation
+from muster.service.specs.scope import SessionScope
 from muster.service.wake import wake
 from muster.store.sessions.pending import PendingCheck
 from muster.store.sessions.submissions import Submission

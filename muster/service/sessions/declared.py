@@ -10,11 +10,11 @@ from typing import Any, Self
 from muster.core.model.session import FINAL, Result, Session, SessionState
 from muster.core.values.errors import BadInputError, NotFoundError
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.preparation import SessionPreparation
 from muster.service.sessions.queries import SessionQueries
-from muster.service.sessions.scope import SessionScope
 from muster.service.sessions.updates import SessionUpdates
 from muster.service.sessions.views import SessionView
+from muster.service.specs.preparation import SessionPreparation
+from muster.service.specs.scope import SessionScope
 from muster.settings import Settings, load_settings
 from muster.store.store import Store
 

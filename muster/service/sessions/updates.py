@@ -14,10 +14,10 @@ from muster.core.spec.merging import changed
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.service.scheduler.overrides import limits_in_force
-from muster.service.sessions.new_sessions import check_amounts
-from muster.service.sessions.preparation import SessionPreparation
-from muster.service.sessions.scope import SessionScope
-from muster.service.sessions.spec_again import as_submitted
+from muster.service.specs.new_sessions import check_amounts
+from muster.service.specs.preparation import SessionPreparation
+from muster.service.specs.scope import SessionScope
+from muster.service.specs.spec_again import as_submitted
 from muster.service.wake import wake
 from muster.store.sessions.pending import PendingCheck
 from muster.store.sessions.updating import Update

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from muster.service.sessions.preset_views import PresetsView, PresetView
-from muster.service.sessions.presets import MAX_PRESET_NAME
+from muster.service.specs.preset_views import PresetsView, PresetView
+from muster.service.specs.presets import MAX_PRESET_NAME
 from muster.web.api.requests import SPEC_BODY, Body, reply
 from muster.web.caller import Backend
 from muster.web.problems import answers

@@ -9,7 +9,6 @@ from muster.service.questions.views import DetailsView, DryRunView, WhyView
 from muster.service.reach.views import AppAccessView, SshAccessView
 from muster.service.sessions.list_pages import ListPageRequest, SessionFilter
 from muster.service.sessions.lists import SessionListView
-from muster.service.sessions.new_sessions import MAX_COUNT
 from muster.service.sessions.views import (
     SessionsView,
     SessionView,
@@ -17,6 +16,7 @@ from muster.service.sessions.views import (
     SubmittedView,
     UpdatedView,
 )
+from muster.service.specs.new_sessions import MAX_COUNT
 from muster.service.usage.views import SessionHistoryView
 from muster.web.api import models
 from muster.web.api.requests import CHANGES_BODY, SPEC_BODY, Body, json_reply, note_owner, note_sessions, reply

@@ -26,7 +26,7 @@ from muster.service.scheduler.administrators import AdministratorsLimits, Admini
 from muster.service.secrets.owned import OwnedSecrets
 from muster.service.sessions.lists import SessionLists
 from muster.service.sessions.live import LiveChanges
-from muster.service.sessions.presets import OwnedPresets
+from muster.service.specs.presets import OwnedPresets
 from muster.web.separation.requests import CallerRequests, ServerRequests
 from muster.web.separation.wire import MalformedError
 

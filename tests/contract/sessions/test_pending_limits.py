@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.scope import SessionScope
+from muster.service.specs.scope import SessionScope
 from muster.settings import Settings
 from tests.strategies.values import NOW
 

@@ -20,7 +20,7 @@ from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.limits_settings import LimitsSettings
 from muster.service.folders.measurements import FRESH_S, MOST_WAITING, Measurements, Visited
-from muster.service.sessions.new_sessions import MAX_BYTES_AT_ONCE, new_sessions
+from muster.service.specs.new_sessions import MAX_BYTES_AT_ONCE, new_sessions
 from muster.service.usage import samples as usage_samples
 from muster.web.problems import TooManyError
 from muster.web.streams.caps import check_cap

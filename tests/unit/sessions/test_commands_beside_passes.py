@@ -12,7 +12,7 @@ from muster.core.model.session import Session, SessionState
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import NotPossibleInStateError
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.scope import SessionScope
+from muster.service.specs.scope import SessionScope
 from muster.settings import Settings
 from muster.store.store import Store
 from tests.strategies.agents import make_agent

@@ -15,7 +15,7 @@ from muster.core.values.errors import BadInputError, NotFoundError
 from muster.idle_settings import Idle
 from muster.service.sessions.commands import SessionCommands
 from muster.service.sessions.declared import DeclaredOutcome, DeclaredSession
-from muster.service.sessions.scope import SessionScope
+from muster.service.specs.scope import SessionScope
 from muster.settings import Settings
 from muster.store.store import Store
 from tests.strategies.sessions import placed_on

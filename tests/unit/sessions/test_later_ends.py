@@ -9,7 +9,7 @@ from muster.core.model.reservation import Reservation
 from muster.core.model.session import SessionState
 from muster.core.values.errors import BadInputError, NotPossibleInStateError
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.scope import SessionScope
+from muster.service.specs.scope import SessionScope
 from muster.settings import Settings
 from muster.store.store import Store
 from tests.strategies.sessions import make_session, placed_on

@@ -5,7 +5,7 @@ import random
 from muster.core.model.policy import QueueView, by_arrival
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import Slots
-from muster.service.sessions.new_sessions import new_sessions
+from muster.service.specs.new_sessions import new_sessions
 
 
 def test_sessions_of_one_submission_queue_by_their_number():

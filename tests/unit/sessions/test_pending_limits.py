@@ -11,7 +11,7 @@ from muster.core.model.session import Session, SessionState
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import BadInputError
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.scope import SessionScope
+from muster.service.specs.scope import SessionScope
 from muster.settings import Settings
 from muster.store.sessions.submissions import Submission, SubmittedBeforeError
 from muster.store.store import Store

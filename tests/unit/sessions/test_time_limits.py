@@ -4,7 +4,7 @@ import pytest
 
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import SettingsError, SpecError
-from muster.service.sessions.idle_bounds import with_site_bounds
+from muster.service.specs.idle_bounds import with_site_bounds
 from muster.settings import Settings, load_settings
 
 HOUR = 3600

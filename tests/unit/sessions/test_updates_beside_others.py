@@ -13,8 +13,8 @@ from muster.core.model.session import SessionState
 from muster.core.scheduling.schedule import schedule
 from muster.core.values.errors import BadInputError, NotPossibleInStateError, SpecError
 from muster.service.sessions.commands import SessionCommands
-from muster.service.sessions.scope import SessionScope
 from muster.service.sessions.updates import SessionUpdates, Updated
+from muster.service.specs.scope import SessionScope
 from muster.settings import Settings
 from muster.store.sessions.pending import PendingCheck
 from muster.store.sessions.updating import Update

@@ -16,7 +16,7 @@ from muster.core.values.errors import FieldError, MusterError, SpecError
 from muster.core.values.units import format_minute, local_time
 from muster.core.whatif.explain import Surroundings, explain, moment_text, placed_where
 from muster.service.questions.views import DryRunItemView, DryRunView, SuggestionView
-from muster.service.sessions.launch_choices import LaunchChoices
+from muster.service.specs.launch_choices import LaunchChoices
 from muster.web.pages.launch.fields import FIELDS, OTHERS, Kind, label_of, with_labels
 from muster.web.pages.launch.form import LaunchForm, field_text, values_of
 from muster.web.pages.launch.picture import Picture, picture_of

@@ -12,7 +12,7 @@ from muster.core.spec.base import SpecModel
 from muster.core.spec.mounts import MountSpec
 from muster.core.spec.startup import SecretSpec
 from muster.core.values.errors import FieldError, SpecError
-from muster.service.sessions.new_sessions import MAX_COUNT
+from muster.service.specs.new_sessions import MAX_COUNT
 from muster.web.pages.launch.fields import FIELDS, FormField, Kind
 from muster.web.pages.launch.session_file import fields_of, text_of
 

@@ -13,7 +13,7 @@ from starlette.datastructures import UploadFile
 from muster.core.spec.roles import MAX_IMAGE
 from muster.core.values.errors import BadInputError, FieldError, NotFoundError, SpecError
 from muster.service.questions.views import DryRunView
-from muster.service.sessions.launch_choices import Preset
+from muster.service.specs.launch_choices import Preset
 from muster.web.api.requests import note_name, note_sessions
 from muster.web.pages.launch import fields as launch_fields
 from muster.web.pages.launch.answer import Preview, not_saved, preview_of, problems_of, refusal

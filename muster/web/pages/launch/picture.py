@@ -8,7 +8,7 @@ from muster.core.spec.roles import KernelRole
 from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.slots import SLOT_NAMES, Slots, format_slot, spell_slot, spell_slots, total
 from muster.core.values.units import spell_bytes
-from muster.service.sessions.launch_choices import GroupRoom
+from muster.service.specs.launch_choices import GroupRoom
 
 WIDTH = 360
 MAX_BOXES = 12

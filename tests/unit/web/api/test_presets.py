@@ -7,7 +7,7 @@ import pytest
 
 from muster.core.model.token import Scope
 from muster.core.spec.session_spec import SessionSpec
-from muster.service.sessions.presets import MAX_PRESET_BYTES, MOST_OF_ONE
+from muster.service.specs.presets import MAX_PRESET_BYTES, MOST_OF_ONE
 from muster.settings import PresetSettings
 from muster.store.presets import OwnPreset
 from tests.strategies.values import NOW

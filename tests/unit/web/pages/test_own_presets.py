@@ -5,7 +5,7 @@ import json
 import pytest
 
 from muster.core.model.token import Scope
-from muster.service.sessions.presets import MOST_OF_ONE
+from muster.service.specs.presets import MOST_OF_ONE
 from muster.store.presets import OwnPreset
 from tests.strategies.values import NOW
 from tests.unit.web.pages.test_launch_page import form_sent, with_fields

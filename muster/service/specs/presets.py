@@ -12,7 +12,7 @@ from muster.core.spec.written import written
 from muster.core.values.errors import FieldError, NotFoundError, SpecError
 from muster.core.values.units import local_time
 from muster.service.identity.permissions import check_may_change
-from muster.service.sessions.preset_views import PresetsView, PresetView
+from muster.service.specs.preset_views import PresetsView, PresetView
 from muster.settings import Settings
 from muster.store.presets import OwnPreset, PresetRows
 

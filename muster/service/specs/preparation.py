@@ -21,12 +21,12 @@ from muster.service.images.catalog import with_catalog_images
 from muster.service.reach.ssh_access import control_public_key
 from muster.service.scheduler.known_groups import check_group
 from muster.service.scheduler.overrides import limits_in_force
-from muster.service.sessions.dependencies import with_ids_of_dependencies
-from muster.service.sessions.disk_bound import with_disk_limit
-from muster.service.sessions.folder_check import check_folders, folders_of
-from muster.service.sessions.idle_bounds import with_site_bounds
-from muster.service.sessions.new_sessions import new_sessions
-from muster.service.sessions.scope import SessionScope
+from muster.service.specs.dependencies import with_ids_of_dependencies
+from muster.service.specs.disk_bound import with_disk_limit
+from muster.service.specs.folder_check import check_folders, folders_of
+from muster.service.specs.idle_bounds import with_site_bounds
+from muster.service.specs.new_sessions import new_sessions
+from muster.service.specs.scope import SessionScope
 from muster.settings import Settings
 from muster.store.store import Store
 
