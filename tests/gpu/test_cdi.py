@@ -1,6 +1,6 @@
 """How the role describes a host's GPUs to an engine that gives them to containers itself (CDI).
 
-The lab's engine is too old to read that; what is in it is tested in tests/unit/agent/test_gpu_cdi.py.
+The lab's engine is too old to read that; what is in it is tested in tests/unit/agent/gpus/test_gpu_cdi.py.
 """
 
 import json
