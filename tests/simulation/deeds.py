@@ -19,10 +19,10 @@ from muster.core.spec.session_spec import SessionSpec
 from muster.core.values.errors import NotFoundError
 from muster.store.sessions.pending import PendingCheck
 from muster.store.sessions.updating import Update
+from tests.simulation.checks.promises import BrokenPromiseError
 from tests.simulation.containers import ModuleFailedError
 from tests.simulation.daemon import KilledError
 from tests.simulation.hosts import Host
-from tests.simulation.promises import BrokenPromiseError
 from tests.simulation.schedules import (
     BACK_UP,
     LIMIT,

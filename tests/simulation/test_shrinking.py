@@ -1,6 +1,6 @@
 """A failing schedule is shrunk to what it needs."""
 
-from tests.simulation.promises import BrokenPromiseError
+from tests.simulation.checks.promises import BrokenPromiseError
 from tests.simulation.schedules import Deed, Schedule
 from tests.simulation.shrinking import only, shrink
 from tests.simulation.world import Verdict

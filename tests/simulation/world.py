@@ -17,11 +17,11 @@ from muster.service.queue.loop import Nudge
 from muster.service.scheduler.plugins import scheduling_policy
 from muster.service.scheduler.site_policy import SiteScheduling
 from tests.simulated.hosts import host_of
+from tests.simulation.checks.promises import BrokenPromiseError, Promises
 from tests.simulation.containers import Container
 from tests.simulation.daemon import Daemon, KilledError, settings_of, virtual_time
 from tests.simulation.deeds import Deeds
 from tests.simulation.hosts import Host
-from tests.simulation.promises import BrokenPromiseError, Promises
 from tests.simulation.schedules import USERS_AND_FAULTS_END_S, Deed, Schedule, Site
 from tests.simulation.store import WatchedStore, emptied
 from tests.simulation.timeline import Chance, Timeline

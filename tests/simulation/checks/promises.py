@@ -11,15 +11,15 @@ from muster.core.model.reservation import Reservation
 from muster.core.model.session import FINAL, PLACED, Kernel, Result, Session, SessionState, StoryLine
 from muster.core.usage.kernel import KernelUsage
 from muster.store.store import Store
-from tests.simulation.adoptions import Unknown, is_disturbed, unknown_launch
+from tests.simulation.checks.adoptions import Unknown, is_disturbed, unknown_launch
+from tests.simulation.checks.end_signals import Signalled, broken_signal, is_planned, time_of_signal
+from tests.simulation.checks.good_ends import unheard_success
+from tests.simulation.checks.histories import broken_story, untrue_usage
+from tests.simulation.checks.kept_limits import beyond_limits
+from tests.simulation.checks.overtaking import unheeded
+from tests.simulation.checks.truths import Begun, Truth
 from tests.simulation.containers import Container
-from tests.simulation.end_signals import Signalled, broken_signal, is_planned, time_of_signal
-from tests.simulation.good_ends import unheard_success
-from tests.simulation.histories import broken_story, untrue_usage
 from tests.simulation.hosts import Host
-from tests.simulation.kept_limits import beyond_limits
-from tests.simulation.overtaking import unheeded
-from tests.simulation.truths import Begun, Truth
 from tests.strategies.capacity import Ledger
 
 _S = SessionState
@@ -468,7 +468,7 @@ class Promises:
     def histories_are_true(
         self, session_id: str, story: Sequence[StoryLine], recorded: Sequence[KernelUsage], logged: Mapping[str, int]
     ) -> None:
-        """Check what the store holds of a session's changes and usage, as in tests/simulation/histories.py."""
+        """Check what the store holds of a session's changes and usage, as in tests/simulation/checks/histories.py."""
         session, truth = self.sessions[session_id], self.truths[session_id]
         if broken := broken_story(session, story):
             raise BrokenPromiseError("story", broken)

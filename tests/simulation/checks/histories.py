@@ -6,7 +6,7 @@ from itertools import pairwise
 from muster.core.lifecycle.transitions import TRANSITIONS
 from muster.core.model.session import Session, SessionState, StoryLine
 from muster.core.usage.kernel import KernelUsage
-from tests.simulation.truths import Truth
+from tests.simulation.checks.truths import Truth
 
 _ROUNDING_S = 0.001
 

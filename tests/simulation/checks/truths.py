@@ -4,8 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from muster.core.model.session import Session
+from tests.simulation.checks.end_signals import Signalled
 from tests.simulation.containers import Container
-from tests.simulation.end_signals import Signalled
 from tests.simulation.hosts import Host
 
 
