@@ -196,6 +196,17 @@ def without_the_engines_rules(lab: Lab, host: str) -> Iterator[None]:
         lab.run(host, "iptables-restore", stdin=before)
 
 
+@contextmanager
+def while_the_engine_makes_a_network(lab: Lab, host: str) -> Iterator[None]:
+    """Accept everything first, as the engine does for a moment with what comes from networks that it has made."""
+    accept = ("FORWARD", "--jump", "ACCEPT")
+    lab.run(host, "iptables", "--wait", "--insert", *accept)
+    try:
+        yield
+    finally:
+        lab.run(host, "iptables", "--wait", "--delete", *accept)
+
+
 @pytest.mark.usefixtures("metadata", "elsewhere")
 def test_no_kernel_reaches_a_host_the_control_node_or_metadata(
     lab: Lab, gangs: tuple[dict, dict], alone: dict, rules: str
@@ -209,8 +220,9 @@ def test_no_kernel_reaches_a_host_the_control_node_or_metadata(
         names = [(peer["name"], port) for peer in session["kernels"] for port in (0, 2200)]
         everything = [*closed, *free, *names]
         assert reached(lab, kernel, everything) == [*free, *names], rules
-        with without_the_engines_rules(lab, kernel["agent"]):
-            assert reached(lab, kernel, everything) == [*free, *names], rules
+        for change in (without_the_engines_rules, while_the_engine_makes_a_network):
+            with change(lab, kernel["agent"]):
+                assert reached(lab, kernel, everything) == [*free, *names], rules
         with without_rules(lab):
             assert reached(lab, kernel, everything) == everything
 
@@ -232,7 +244,8 @@ def test_sessions_of_one_host_are_kept_apart_without_the_engine(
     pair = node.start("--resource-group", "apart", "--cluster-size", "2")
     kernels = [alone["kernels"][0], *node.show(pair)["kernels"]]
     one, main, sub = ((only_network(lab, kernel)[1]["IPAddress"], 2200) for kernel in kernels)
-    with without_the_engines_wall(lab, lab.hosts[-1].name):
+    host = lab.hosts[-1].name
+    with without_the_engines_wall(lab, host), while_the_engine_makes_a_network(lab, host):
         assert reached(lab, kernels[0], [main, sub, (main[0], 0)]) == [], rules
         assert reached(lab, kernels[1], [one, sub, (sub[0], 0)]) == [sub, (sub[0], 0)], rules
         with without_rules(lab):

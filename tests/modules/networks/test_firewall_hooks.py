@@ -1,4 +1,4 @@
-"""Our rules are called before any rule of others accepts a packet, and `check` says when they are not."""
+"""Our rules are called before rules of others that accept packets, and `check` says when they are not."""
 
 import json
 import subprocess
@@ -12,7 +12,6 @@ from tests.modules.agent_code import ROOT
 
 CONFIGURATION: dict[str, object] = {"backend": "iptables", "agents": {}, "control": {}, "closed": [], "open": []}
 CONFIGURATION |= {"peers": [], "swarm": False, "manager_port": 2377, "data_port": 4789}
-CALL = "-A FORWARD -j MUSTER-FORWARD"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -58,8 +57,8 @@ def firewall(tmp_path: Path, program: str, run: Run) -> Run:
     return run_program
 
 
-def forward(run: Run) -> list[str]:
-    return run("iptables", "--list-rules", "FORWARD").stdout.splitlines()[1:]
+def rules_in(run: Run, table: str, chain: str) -> list[str]:
+    return run("iptables", "--table", table, "--list-rules", chain).stdout.splitlines()[1:]
 
 
 def put(run: Run, *rules: str) -> None:
@@ -68,48 +67,58 @@ def put(run: Run, *rules: str) -> None:
         assert done.returncode == 0, done.stderr
 
 
+SITE = ["-N site", "-N site-lan", "-A site-lan -s 10.0.0.0/8 -j ACCEPT", "-A site -j site-lan"]
+
+
 @pytest.mark.parametrize(
-    "rules",
+    ("table", "chain", "rules"),
     [
-        ["-I FORWARD -j ACCEPT"],
-        ["-I FORWARD -i eth0 -j RETURN"],
-        ["-N site", "-N site-lan", "-A site-lan -s 10.0.0.0/8 -j ACCEPT", "-A site -j site-lan", "-I FORWARD -j site"],
-        ["-N site", "-A site -j ACCEPT", "-I FORWARD -g site"],
-        ["-A FORWARD -j DOCKER-USER", "-I FORWARD -j ACCEPT"],
+        ("security", "FORWARD", ["-t security -I FORWARD -j ACCEPT"]),
+        ("security", "FORWARD", ["-t security -I FORWARD -i eth0 -j RETURN"]),
+        ("security", "FORWARD", [*(f"-t security {rule}" for rule in (*SITE, "-I FORWARD -j site"))]),
+        ("filter", "INPUT", [*SITE, "-I INPUT -g site"]),
+        ("filter", "DOCKER-USER", [*SITE, "-I DOCKER-USER -j site"]),
     ],
 )
-def test_a_rule_before_ours_that_accepts_is_told_and_put_behind_them(run: Run, firewall: Run, rules: list[str]) -> None:
+def test_a_rule_before_ours_that_accepts_is_told_and_put_behind_them(
+    run: Run, firewall: Run, table: str, chain: str, rules: list[str]
+) -> None:
     put(run, *rules)
+    (call,) = (rule for rule in rules_in(run, table, chain) if "MUSTER" in rule)
     checked = firewall("check")
     assert (checked.returncode, checked.stderr) == (1, "")
-    assert f"+ipv4 {CALL}\n" in checked.stdout
-    before = forward(run)
+    assert checked.stdout.endswith(f"+ipv4 {'security ' if table == 'security' else ''}{call}\n")
+    before = rules_in(run, table, chain)
     assert firewall("apply").returncode == 0
-    assert forward(run) == [CALL, *(rule for rule in before if rule != CALL)]
+    assert rules_in(run, table, chain) == [call, *(rule for rule in before if rule != call)]
     assert firewall("check").returncode == 0
 
 
 @pytest.mark.parametrize(
     "rules",
     [
-        ["-A FORWARD -j ACCEPT"],
-        # As an engine that starts later does.
-        ["-I FORWARD -j ACCEPT", "-I FORWARD -j DOCKER-USER"],
+        # Of the engine, at any moment.
+        ["-I FORWARD -o docker0 -j ACCEPT", "-I FORWARD -j DOCKER-USER"],
+        ["-I FORWARD -i docker0 -j ACCEPT"],
         # Refusals, and what only counts.
-        ["-N site", "-A site -s 10.0.0.0/8 -j DROP", "-A site -j RETURN", "-I FORWARD -j site"],
-        ["-I FORWARD -s 10.0.0.0/8", "-I FORWARD -m comment --comment -j,ACCEPT -j DROP"],
+        ["-N site", "-A site -s 10.0.0.0/8 -j DROP", "-A site -j RETURN", "-I INPUT -j site"],
+        ["-I INPUT -s 10.0.0.0/8", "-I INPUT -m comment --comment -j,ACCEPT -j DROP"],
     ],
 )
 def test_rules_that_let_nothing_past_ours_stay_as_they_are(run: Run, firewall: Run, rules: list[str]) -> None:
     put(run, *rules)
-    before = forward(run)
+    before = run("iptables-save").stdout
     assert firewall("check").stdout == ""
     assert firewall("apply").returncode == 0
-    assert forward(run) == before
+    assert without_comments(run("iptables-save").stdout) == without_comments(before)
 
 
-def test_a_host_without_our_call_is_told_even_where_the_engines_chain_comes_first(run: Run, firewall: Run) -> None:
-    put(run, "-D FORWARD -j MUSTER-FORWARD", "-A FORWARD -j DOCKER-USER")
-    assert f"+ipv4 {CALL}\n" in firewall("check").stdout
-    assert firewall("apply").returncode == 0
-    assert firewall("check").returncode == 0
+def without_comments(saved: str) -> list[str]:
+    """Return the lines of iptables-save without those that say when it ran."""
+    return [line for line in saved.splitlines() if not line.startswith("#")]
+
+
+def test_nothing_of_ours_stays_after_remove(run: Run, firewall: Run) -> None:
+    assert firewall("remove").returncode == 0
+    for program in ("iptables-save", "ip6tables-save"):
+        assert "MUSTER" not in run(program).stdout

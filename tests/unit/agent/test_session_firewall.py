@@ -24,8 +24,9 @@ def site(*nameservers: str, **changes: Any) -> Any:
     return firewall_site.site_of({**configuration, **changes}, list(nameservers))
 
 
-def rules_of(chain: str, version: int, given: Any) -> list[str]:
-    lines = iptables.iptables_rules(given, version).splitlines()
+def rules_of(chain: str, version: int, given: Any, table: str = "filter") -> list[str]:
+    of_table = iptables.iptables_rules(given, version).partition(f"*{table}\n")[2].partition("COMMIT\n")[0]
+    lines = of_table.splitlines()
     return [line.removeprefix(f"-A {chain} ") for line in lines if line.startswith(f"-A {chain} ")]
 
 
@@ -47,6 +48,16 @@ def test_rules_that_open_come_before_those_that_close_on_hosts_too():
         last = max(rules.index(rule) for rule in returns)
         assert last < min(number for number, rule in enumerate(rules) if REFUSED in rule and "-o " not in rule)
     assert f"-d 10.0.0.0/8 {REFUSED}" in rules_of("MUSTER-SESSION", 4, opened)
+
+
+def test_what_is_refused_is_dropped_where_the_engines_rules_let_it_through():
+    given = site("192.0.2.53", closed=["10.0.0.0/8"], open=[{"to": "10.0.0.5", "port": 443, "protocol": "tcp"}])
+    for version, refused in ((4, REFUSED), (6, "-j REJECT --reject-with icmp6-adm-prohibited")):
+        for chain in ("MUSTER-FORWARD", "MUSTER-SESSION"):
+            dropped = rules_of(chain, version, given, "security")
+            assert dropped == [rule.replace(refused, "-j DROP") for rule in rules_of(chain, version, given)]
+            assert "REJECT" not in "".join(dropped)
+    assert len(rules_of("MUSTER-SESSION", 4, given, "security")) > 5
 
 
 def test_only_members_reach_the_swarms_ports_and_without_a_swarm_they_stay_open():
