@@ -1,5 +1,6 @@
 """An agent's engine socket, forwarded to one on the control node by ssh."""
 
+import os
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator
@@ -45,21 +46,37 @@ class EngineTunnel:
 def engine_tunnel(agent: Agent) -> Iterator[EngineTunnel]:
     """Forward the agent's engine socket. Raises AgentUnreachableError."""
     with ExitStack() as stack:
+        with _directory(agent) as directory:
+            socket = directory / "docker.sock"
+            forwarding = stack.enter_context(_forwarding_to(agent, socket))
+            # A process that is killed removes no files. So we hold the socket itself, and its file goes at once.
+            handle = os.open(socket, os.O_PATH | os.O_CLOEXEC)
+            stack.callback(os.close, handle)
+        yield EngineTunnel(f"unix:///proc/self/fd/{handle}", lambda: _complaint(forwarding))
+
+
+@contextmanager
+def _directory(agent: Agent) -> Iterator[Path]:
+    with ExitStack() as stack:
         try:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-tunnel-"))
         except OSError as error:
             cause = f"{error.filename or tempfile.gettempdir()} cannot be written: {error.strerror or error}"
             raise AgentUnreachableError(f"agent {agent.id}: there is no place for a tunnel: {cause}") from None
-        socket = Path(directory) / "docker.sock"
-        options = forwarding_options(str(socket), ENGINE_SOCKET, _OPTIONS)
-        command = [*ssh_command(agent, *options), f"exec sh -c {shlex.quote(_REMOTE)}"]
-        try:
-            with ssh_forwarding(command, (_READY, _DENIED, _MISSING), _READY_TIMEOUT_S) as forwarding:
-                if problem := _problem(agent, forwarding):
-                    raise AgentUnreachableError(f"agent {agent.id}: {problem}")
-                yield EngineTunnel(f"unix://{socket}", lambda: _complaint(forwarding))
-        except NoSshError as error:
-            raise AgentUnreachableError(f"agent {agent.id}: {error}") from None
+        yield Path(directory)
+
+
+@contextmanager
+def _forwarding_to(agent: Agent, socket: Path) -> Iterator[Forwarding]:
+    options = forwarding_options(str(socket), ENGINE_SOCKET, _OPTIONS)
+    command = [*ssh_command(agent, *options), f"exec sh -c {shlex.quote(_REMOTE)}"]
+    try:
+        with ssh_forwarding(command, (_READY, _DENIED, _MISSING), _READY_TIMEOUT_S) as forwarding:
+            if problem := _problem(agent, forwarding):
+                raise AgentUnreachableError(f"agent {agent.id}: {problem}")
+            yield forwarding
+    except NoSshError as error:
+        raise AgentUnreachableError(f"agent {agent.id}: {error}") from None
 
 
 def _complaint(forwarding: Forwarding) -> str:

@@ -65,6 +65,21 @@ def test_ansible_reaches_the_kernels_on_every_host(lab_node: LabControlNode, gan
     assert all(f"{gang}-{kernel}" in done.out for kernel in ("main1", "sub1", "sub2"))
 
 
+def test_a_command_that_is_killed_leaves_no_tunnel_behind(lab_node: LabControlNode, tmp_path: Path) -> None:
+    name = lab_node.start()
+    with subprocess.Popen(
+        [SCRIPTS / "muster", "exec", name, "--", "sh", "-c", "echo begun; cat"],
+        env={**lab_node.environment, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == b"begun\n"
+        command.kill()
+    assert list(tmp_path.iterdir()) == []
+    lab_node.run("terminate", name, "--wait")
+
+
 def test_the_drain_playbook_empties_a_host_and_says_so_once(lab_node: LabControlNode) -> None:
     name = lab_node.start("--mem", "14G")
     (host,) = lab_node.show(name)["agents"]
