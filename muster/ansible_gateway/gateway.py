@@ -10,7 +10,7 @@ from muster.ansible_gateway.layout import INVENTORY
 from muster.ansible_gateway.play_order import PlayOrder
 from muster.ansible_gateway.playbook import ReadResult, run_playbook
 from muster.ansible_gateway.plays_ahead import NOTHING_AHEAD, PlaysAhead
-from muster.ansible_gateway.private_files import private_directory
+from muster.private_directories import private_directory
 from muster.contract.folders import folders_from_agent
 from muster.contract.manifest import FolderEntry, Manifest
 from muster.contract.outcome import outcomes_from_agent

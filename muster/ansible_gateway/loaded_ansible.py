@@ -9,7 +9,7 @@ import threading
 from contextlib import ExitStack
 
 from muster.ansible_gateway import fork_client, fork_server
-from muster.ansible_gateway.private_files import private_directory
+from muster.private_directories import private_directory
 
 _MOST_CLIENTS_AT_THE_DOOR = 64
 

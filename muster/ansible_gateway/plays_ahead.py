@@ -14,7 +14,7 @@ from typing import Any
 
 from muster.ansible_gateway.play_order import PlayOrder
 from muster.ansible_gateway.playbook import ReadResult, run_playbook
-from muster.ansible_gateway.private_files import private_directory
+from muster.private_directories import private_directory
 from muster.core.turn.answer import AgentAnswer, AnswerHandler
 
 NOTHING_AHEAD: Mapping[str, int] = {}

@@ -13,7 +13,7 @@ from typing import Any
 from muster.ansible_gateway.gateway import AnsibleGateway, read_visit
 from muster.ansible_gateway.layout import INVENTORY
 from muster.ansible_gateway.plays_ahead import Stamp, has_lasting_values, inventory_stamp
-from muster.ansible_gateway.private_files import remove_leftovers
+from muster.private_directories import remove_leftovers
 from muster.contract.manifest import Manifest
 from muster.contract.report import ImageReport
 from muster.contract.values import one_line

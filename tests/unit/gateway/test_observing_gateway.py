@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from muster.ansible_gateway import private_files
+from muster import private_directories
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.plays_ahead import has_lasting_values
 from muster.contract.report import Report
@@ -149,7 +149,7 @@ def test_programs_report_where_they_are_open_and_a_play_asks_the_others(site):
 
 def test_files_that_a_killed_process_left_go_though_no_play_runs(site, tmp_path, monkeypatch):
     site.open("a1", "a2")
-    monkeypatch.setattr(private_files, "_parent", lambda: tmp_path)
+    monkeypatch.setattr(private_directories, "_parent", lambda: tmp_path)
     left = tmp_path / "muster-x1y2z3a4"
     left.mkdir()
     assert site.observe("a1", "a2") == {"a1": BY_PROGRAM, "a2": BY_PROGRAM}

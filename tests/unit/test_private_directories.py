@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from muster.ansible_gateway import private_files
-from muster.ansible_gateway.private_files import private_directory
+from muster import private_directories
+from muster.private_directories import private_directory
 from tests.waiting import eventually
 
 HOLDS = """
 import sys
-from muster.ansible_gateway.private_files import private_directory
+from muster.private_directories import private_directory
 with private_directory() as directory:
     (directory / "id_ed25519").write_text("secret")
     print(directory, flush=True)
@@ -80,20 +80,20 @@ def test_another_users_files_stay(holder, monkeypatch):
     process.wait()
     with monkeypatch.context() as patched:
         patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        private_files.remove_leftovers()
+        private_directories.remove_leftovers()
     assert directory.exists()
-    private_files.remove_leftovers()
+    private_directories.remove_leftovers()
     assert not directory.exists()
 
 
 @pytest.mark.parametrize("name", ["muster-bench-x1y2z3a4", "muster-app-x1y2z3a4", "other-x1y2z3a4"])
 def test_nothing_else_is_taken_for_a_leftover(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(private_files, "_parent", lambda: tmp_path)
+    monkeypatch.setattr(private_directories, "_parent", lambda: tmp_path)
     (tmp_path / name).mkdir()
     (tmp_path / "muster-x1y2z3a4").write_text("a file", encoding="utf-8")
     (tmp_path / "muster-x1y2z3a5").symlink_to(tmp_path / name)
     before = set(tmp_path.iterdir())
-    private_files.remove_leftovers()
+    private_directories.remove_leftovers()
     assert set(tmp_path.iterdir()) == before
 
 

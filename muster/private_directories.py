@@ -1,4 +1,4 @@
-"""Directories for a run's files, which hold secrets."""
+"""Directories of one process, which hold secrets."""
 
 import fcntl
 import os
