@@ -5,23 +5,27 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PREFIX = "muster-"
 # As tempfile names them.
-_NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
+_RANDOM = "[a-z0-9_]{8}"
 
 
 @contextmanager
-def private_directory() -> Iterator[Path]:
-    """Make a directory for a run's files, secrets among them; it is gone afterwards.
+def private_directory(parent: Path | None = None, prefix: str = _PREFIX, *, spare_s: float = 0) -> Iterator[Path]:
+    """Make a directory for this process' files, secrets among them; it is gone afterwards.
 
-    Its mode is 0700. It lies on a tmpfs where there is one. What killed processes of this user left there goes first.
+    Its mode is 0700. It lies in `parent`; without one, on a tmpfs where there is one. What killed processes of this
+    user left there under the same prefix goes first, if nothing came or went in it for `spare_s` seconds: give them
+    where other machines may see the parent, and not our locks. Raises OSError.
     """
-    remove_leftovers()
-    directory, lock = _make(_parent())
+    parent = parent or _parent()
+    remove_leftovers(parent, prefix, spare_s=spare_s)
+    directory, lock = _make(parent, prefix)
     try:
         yield directory
     finally:
@@ -32,16 +36,19 @@ def private_directory() -> Iterator[Path]:
 def hold(directory: Path) -> int:
     """Return a descriptor that keeps the directory from being a leftover, as long as a process has it open."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    with suppress(OSError):  # in a file system without locks nothing is taken for a leftover
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor
 
 
-def remove_leftovers() -> None:
-    """Remove private directories of this user that no living process holds."""
-    for directory in _parent().iterdir():
-        if _NAME.fullmatch(directory.name):
-            with suppress(OSError):  # another's, or held, or gone meanwhile
-                _remove_if_left(directory)
+def remove_leftovers(parent: Path | None = None, prefix: str = _PREFIX, *, spare_s: float = 0) -> None:
+    """Remove private directories of this user that no living process holds; see `private_directory`."""
+    name = re.compile(re.escape(prefix) + _RANDOM)
+    with suppress(OSError):  # others may not list it
+        for directory in (parent or _parent()).iterdir():
+            if name.fullmatch(directory.name):
+                with suppress(OSError):  # another's, or held, or gone meanwhile
+                    _remove_if_left(directory, spare_s)
 
 
 def _parent() -> Path:
@@ -49,20 +56,21 @@ def _parent() -> Path:
     return memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
 
 
-def _remove_if_left(directory: Path) -> None:
+def _remove_if_left(directory: Path, spare_s: float) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        if os.fstat(descriptor).st_uid == os.geteuid():
+        found = os.fstat(descriptor)
+        if found.st_uid == os.geteuid() and found.st_mtime <= time.time() - spare_s:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(directory)
     finally:
         os.close(descriptor)
 
 
-def _make(parent: Path) -> tuple[Path, int]:
+def _make(parent: Path, prefix: str) -> tuple[Path, int]:
     """Return a new directory, and the descriptor that holds it."""
     while True:
-        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        directory = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with suppress(FileNotFoundError):  # taken for a leftover before it was held
             lock = hold(directory)
             if os.fstat(lock).st_nlink:

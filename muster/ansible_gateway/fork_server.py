@@ -23,8 +23,8 @@ from muster.ansible_gateway.jinja_ahead import compile_ahead, know_filters_of_ji
 from muster.ansible_gateway.packed_modules import divide_packed, give_packed
 from muster.ansible_gateway.play_order import AWAITS, received_order
 from muster.ansible_gateway.plugin_loading import load_plugins
-from muster.private_directories import hold
 from muster.core.values.garbage import keep_what_is_loaded
+from muster.private_directories import hold
 from muster.shipped_files import ansible_root
 
 _REQUEST_TIMEOUT_S = 30.0

@@ -10,7 +10,6 @@ from muster.ansible_gateway.layout import INVENTORY
 from muster.ansible_gateway.play_order import PlayOrder
 from muster.ansible_gateway.playbook import ReadResult, run_playbook
 from muster.ansible_gateway.plays_ahead import NOTHING_AHEAD, PlaysAhead
-from muster.private_directories import private_directory
 from muster.contract.folders import folders_from_agent
 from muster.contract.manifest import FolderEntry, Manifest
 from muster.contract.outcome import outcomes_from_agent
@@ -18,6 +17,7 @@ from muster.contract.report import report_from_agent
 from muster.contract.values import ContractError
 from muster.core.launch.manifest import VISIT_SLACK_S
 from muster.core.turn.answer import AgentAnswer, AnswerHandler
+from muster.private_directories import private_directory
 
 # Linux allows 128 KiB.
 _MOST_OF_AN_ARGUMENT = 1 << 16

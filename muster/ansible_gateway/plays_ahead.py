@@ -14,8 +14,8 @@ from typing import Any
 
 from muster.ansible_gateway.play_order import PlayOrder
 from muster.ansible_gateway.playbook import ReadResult, run_playbook
-from muster.private_directories import private_directory
 from muster.core.turn.answer import AgentAnswer, AnswerHandler
+from muster.private_directories import private_directory
 
 NOTHING_AHEAD: Mapping[str, int] = {}
 Stamp = tuple[tuple[object, ...], ...]

@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import tarfile
-import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from pydantic import BaseModel
 
 from muster.core.lifecycle.adoption import HELD_BY
 from muster.core.values.errors import BadInputError, MusterError, PassInProgressError
+from muster.private_directories import private_directory
 from muster.service.sessions.commands import SessionCommands
 from muster.service.specs.scope import SessionScope
 from muster.settings import Settings
@@ -31,6 +31,8 @@ _CONTENTS = "backup.json"
 _DATABASE = "database"
 _KEYS = ("secrets.key", "id_ed25519", "id_ed25519.pub")
 _SERVED = "served.lock"
+# Where backups lie on a network, our lock on what we write may be seen by this machine alone.
+_LONGEST_BACKUP_S = 86400
 
 
 class _Contents(BaseModel):
@@ -86,8 +88,7 @@ def back_up(settings: Settings, file: Path, *, force: bool = False) -> Backup:
         migration=copies.revision(),
         taken_at=taken_at,
     )
-    with writing_to(file), tempfile.TemporaryDirectory(prefix=".muster-backup-", dir=file.parent) as directory:
-        work = Path(directory)
+    with writing_to(file), private_directory(file.parent, ".muster-backup-", spare_s=_LONGEST_BACKUP_S) as work:
         copies.save(work / _DATABASE)
         # After the copy, in which the first secret may be: its key was there before it.
         keys = [name for name in _KEYS if (settings.state_dir / name).is_file()]
@@ -115,9 +116,8 @@ def restore(settings: Settings, file: Path, *, force: bool = False, hold: bool =
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (
         _unused(settings),
-        tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.state_dir) as directory,
+        private_directory(settings.state_dir, ".restore-") as work,
     ):
-        work = Path(directory)
         contents, keys = _unpacked(file, work)
         _check(contents, copies, settings, file)
         _check_unused(copies)

@@ -1,5 +1,7 @@
 """Private directories are gone when their process is, however that ended."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -95,6 +97,26 @@ def test_nothing_else_is_taken_for_a_leftover(tmp_path, monkeypatch, name):
     before = set(tmp_path.iterdir())
     private_directories.remove_leftovers()
     assert set(tmp_path.iterdir()) == before
+
+
+def test_a_parent_that_may_be_written_but_not_listed_will_do(tmp_path, monkeypatch):
+    def unlisted(_self):
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "iterdir", unlisted)
+    with private_directory(tmp_path, ".copy-") as own:
+        assert own.parent == tmp_path
+
+
+def test_a_file_system_without_locks_will_do_and_keeps_what_is_left(tmp_path, monkeypatch):
+    def unlocked(*_arguments):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", unlocked)
+    left = tmp_path / ".copy-x1y2z3a4"
+    left.mkdir()
+    with private_directory(tmp_path, ".copy-") as own:
+        assert set(tmp_path.iterdir()) == {own, left}
 
 
 def test_files_of_a_playbook_outlive_its_killed_control_node_and_no_more(tmp_path):

@@ -13,12 +13,12 @@ from typing import Any
 from muster.ansible_gateway.gateway import AnsibleGateway, read_visit
 from muster.ansible_gateway.layout import INVENTORY
 from muster.ansible_gateway.plays_ahead import Stamp, has_lasting_values, inventory_stamp
-from muster.private_directories import remove_leftovers
 from muster.contract.manifest import Manifest
 from muster.contract.report import ImageReport
 from muster.contract.values import one_line
 from muster.core.agents.agent import Agent
 from muster.core.turn.answer import AgentAnswer, AnswerHandler
+from muster.private_directories import remove_leftovers
 from muster.service.queue.observers import Observers
 
 

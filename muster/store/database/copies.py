@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import sqlalchemy as sa
@@ -19,6 +18,7 @@ from muster.core.values.errors import (
     SettingsError,
     StoreUnavailableError,
 )
+from muster.private_directories import private_directory
 from muster.store.database import postgresql
 from muster.store.database.connection import HEAD, cannot_be_opened, new_engine, one_line
 from muster.store.database.settling import settled
@@ -321,8 +321,8 @@ class _PostgresqlCopies(_Copies):
                         f"database: {name} and service are both given; write {name} into the service's file"
                     )
                 # For these there is no variable.
-                directory = stack.enter_context(TemporaryDirectory(prefix="muster-database-"))
-                environment["PGSERVICEFILE"] = str(_service_file(Path(directory), hidden))
+                directory = stack.enter_context(private_directory())
+                environment["PGSERVICEFILE"] = str(_service_file(directory, hidden))
                 parameters["service"] = _SERVICE
             command = [program, "--no-password", f"--dbname={make_conninfo(**parameters)}", *arguments]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,28 @@ def test_a_restore_that_is_killed_leaves_a_database_in_its_place(empty_database,
     left = Store(here.database_url)
     assert [session.name for session in left.search()] == [make_session(1).name]
     left.close()
+    assert list((tmp_path / "here").glob(".restore-*"))
     assert restore(here, tmp_path / "b", force=True).sessions == 0
+    assert not list((tmp_path / "here").glob(".restore-*"))
+
+
+def test_copies_of_backups_that_were_killed_are_gone_after_a_day(empty_database, tmp_path, monkeypatch):
+    """A nightly backup that a time limit ends each time would fill the disk with copies of the database."""
+    here = settings_of(f"sqlite:///{tmp_path / 'here' / 'muster.db'}", tmp_path / "here")
+    shutil.copy(empty_database, tmp_path / "here" / "muster.db")
+    backups = tmp_path / "backups"
+    backups.mkdir()
+    for name in ("first", "second"):
+        if (child := os.fork()) == 0:
+            monkeypatch.setattr(Path, "replace", lambda *_arguments: os.kill(os.getpid(), signal.SIGKILL))
+            back_up(here, backups / name)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    old, young = left = sorted(backups.iterdir())
+    assert all((directory / "database").stat().st_size for directory in left)
+    os.utime(old, (time.time() - 86401,) * 2)
+    back_up(here, backups / "third")
+    assert sorted(backups.iterdir()) == [young, backups / "third"]
 
 
 def test_what_was_restored_is_on_the_disk_before_it_has_its_name(empty_database, tmp_path, monkeypatch):
