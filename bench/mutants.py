@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.mutant_tests import REPOSITORY, Mutant, Scratch, Trial
+from bench.support.mutant_tests import REPOSITORY, Mutant, Scratch, Trial
 
 # --- what once survived: (what it does, file, text, the text in its place) ---
 

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.stand_ins import CpuGroups, StandIns, remove_traces, write_inventory
+from bench.support.stand_ins import CpuGroups, StandIns, remove_traces, write_inventory
 from muster.ansible_gateway.templates import Templates
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions

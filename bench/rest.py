@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.rest [--agents 1000] [--waiting 100000] [--window 60] [--intervals 3600,30] [--runs 5]
 
 Run as root on a machine that `playbooks/site.yml` has provisioned. The daemon is the real one in a process of its own,
-with a database on a file system in memory, and the agents are stand-ins (bench/stand_ins.py). All but one are drained,
+with a database on a file system in memory, and the agents are stand-ins (bench/support/stand_ins.py). All but one are drained,
 and a session runs on that one, so that all others wait. For each interval between two observations of all agents
 (`observe_interval_s`), in this order:
 
@@ -36,7 +36,7 @@ import yaml
 
 import muster.daemon
 import muster.service.control_node
-from bench.stand_ins import CpuGroups, StandIns, cluster_of, remove_traces, write_inventory
+from bench.support.stand_ins import CpuGroups, StandIns, cluster_of, remove_traces, write_inventory
 from muster.core.agents.agent import Agent
 from muster.core.model.session import SessionState
 from muster.engine.agent_engine import watch_deaths

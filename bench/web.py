@@ -39,8 +39,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.web_load import Received, Refreshed, keep_open, listen, write
-from bench.web_server import USERS, Client, Prepared, Served, prepared, served
+from bench.support.web_load import Received, Refreshed, keep_open, listen, write
+from bench.support.web_server import USERS, Client, Prepared, Served, prepared, served
 from muster.core.model.session import SessionState
 from muster.service.scheduler.compiled_code import compile_placement
 from muster.store.store import Store
