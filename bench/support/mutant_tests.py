@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 # A test that takes this much longer with a mutant than without has caught it.
 PATIENCE, LEAST_PATIENCE_S = 15, 30.0
 # These run nothing of the libraries.

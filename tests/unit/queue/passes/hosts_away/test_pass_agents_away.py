@@ -8,7 +8,7 @@ from muster.core.agents.agent import AgentState
 from muster.core.model.session import Result, SessionState
 from tests.simulated.agents import SimulatedAgent
 from tests.simulated.control_node import LOST_AFTER_S, Crash
-from tests.unit.queue.hosts_away.agents_away import (
+from tests.unit.queue.passes.hosts_away.agents_away import (
     gang,
     goes_away_when,
     is_lost,

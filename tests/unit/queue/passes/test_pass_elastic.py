@@ -5,7 +5,7 @@ import pytest
 from muster.core.lifecycle import transitions
 from muster.core.model.session import SessionState
 from tests.simulated.control_node import an_agent
-from tests.unit.queue.hosts_away.agents_away import is_lost
+from tests.unit.queue.passes.hosts_away.agents_away import is_lost
 
 S = SessionState
 SPREAD = {"cluster_mode": "multi-node", "cpu": 1}

@@ -4,7 +4,7 @@ import pytest
 
 from muster.core.model.session import SessionState
 from muster.core.turn import last_words
-from tests.unit.queue.hosts_away.agents_away import gang, is_lost
+from tests.unit.queue.passes.hosts_away.agents_away import gang, is_lost
 
 S = SessionState
 

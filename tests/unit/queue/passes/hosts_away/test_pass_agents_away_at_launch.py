@@ -6,7 +6,7 @@ from muster.core.launch.manifest import manifest
 from muster.core.model.session import Result, SessionState
 from tests.simulated.control_node import Crash
 from tests.strategies.values import fake_key_pair
-from tests.unit.queue.hosts_away.agents_away import (
+from tests.unit.queue.passes.hosts_away.agents_away import (
     gang,
     goes_away_when,
     is_lost,
