@@ -1,7 +1,6 @@
 """kill -9 at the commits of a pass, and in the middle of its playbook: the next passes make everything right.
 
-tests/unit/queue/passes kill the worker before and after each single commit; here the real one dies, again and
-again.
+tests/unit/queue/passes kill the worker before and after each single commit; here the real one dies, again and again.
 """
 
 import docker
