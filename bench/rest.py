@@ -3,9 +3,9 @@
     .venv/bin/python -m bench.rest [--agents 1000] [--waiting 100000] [--window 60] [--intervals 3600,30] [--runs 5]
 
 Run as root on a machine that `playbooks/site.yml` has provisioned. The daemon is the real one in a process of its own,
-with a database on a file system in memory, and the agents are stand-ins (bench/support/stand_ins.py). All but one are drained,
-and a session runs on that one, so that all others wait. For each interval between two observations of all agents
-(`observe_interval_s`), in this order:
+with a database on a file system in memory, and the agents are stand-ins (bench/support/stand_ins.py). All but one are
+drained, and a session runs on that one, so that all others wait. For each interval between two observations of all
+agents (`observe_interval_s`), in this order:
 
 - `daemon`: its process; `control`: with all that it starts but the agents' modules; percent of a core over the window;
 - `known`: the container of the session that runs is killed; seconds until the store says so, median of `--runs`.
