@@ -171,12 +171,11 @@ class Cluster:
             remove = removal.remove_overlay if entry["Scope"] == "swarm" else removal.remove_network
             remove(self.engine, entry["Id"])
         kernel_cgroup.sweep(self.name, ())
-        shutil.rmtree(self.paths.keys, ignore_errors=True)
-        shutil.rmtree(self.paths.disk_counts, ignore_errors=True)
         host_mounts.remove_mount_points(self.paths.mounts)
         host_mounts.unmount_below(self.paths.fgpu)
-        shutil.rmtree(self.paths.fgpu, ignore_errors=True)
-        shutil.rmtree(self.paths.state, ignore_errors=True)
+        paths = self.paths
+        for path in (paths.keys, paths.disk_counts, paths.spool_in_memory, paths.fgpu, paths.state):
+            shutil.rmtree(path, ignore_errors=True)
 
     @property
     def _label(self):
