@@ -15,6 +15,7 @@ from muster.core.agents.agent import Agent
 from muster.core.model.apps import App
 from muster.core.model.session import Session
 from muster.core.values.errors import BadInputError
+from muster.private_directories import private_directory
 from muster.service.reach.apps import app_named, check_openable, session_apps
 from muster.service.reach.logs import agent_of
 from muster.service.reach.ssh_access import ssh_config
@@ -89,7 +90,8 @@ def open_app_tunnel(settings: Settings, agents: Sequence[Agent], session: Sessio
     token = token_of(session, agent, app, settings.launch_policy().runtime_path)
     config = ssh_config(settings, session, agent)
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-app-")))
+        # Where the web server's user, who is given the socket, may see it.
+        directory = stack.enter_context(private_directory(Path(tempfile.gettempdir()), "muster-app-"))
         socket = directory / "app"
         tunnel = stack.enter_context(app_tunnel(config, session, app, socket))
         return AppTunnel(session, app, token, socket, tunnel, stack.pop_all())

@@ -2,8 +2,10 @@
 
 import json
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import httpx
 import pytest
@@ -46,7 +48,9 @@ def at_work(client: SignedIn, session: str) -> AppBrowser:
 
 def test_an_app_serves_a_browser_at_an_origin_of_its_own(server, ada):
     name = running(server, ada, "with-app")
+    of_a_killed_server = Path(tempfile.mkdtemp(prefix="muster-app-"))
     with closing(at_work(ada, name)) as app:
+        assert not of_a_killed_server.exists()
         assert app.get("/page").status_code == 403
         again = ada.post(f"/sessions/{name}/apps/page/open").headers["refresh"].removeprefix("0; url=")
         page = app.get(again)
