@@ -1,8 +1,11 @@
 """A host that was broken into is the one whose build of an image `roles/images` copies to the others."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 import uuid
 from pathlib import Path
 
@@ -60,6 +63,34 @@ def copied(tmp_path: Path, image: SmallImage, reference: str, said: bytes) -> su
     command = [Path(sys.executable).parent / "ansible-playbook", "-i", tmp_path / "hosts.yml", tmp_path / "play.yml"]
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_ROLES_PATH": str(ROOT / "roles")}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def left(tmp_path, monkeypatch):
+    """Return what copies left that were broken off, on the hosts and on the control node: old ones, and new ones."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    made = [
+        [Path(tempfile.mkdtemp(prefix="muster-copy-", dir=place)) for place in ("/var/tmp", tmp_path / "tmp")]
+        for _ in range(2)
+    ]
+    for directory in [*made[0], *made[1]]:
+        (directory / "archive").write_bytes(b"a whole image")
+    for directory in made[0]:
+        os.utime(directory, (time.time() - 2 * 86400,) * 2)
+    yield made
+    for directory in made[1]:
+        shutil.rmtree(directory)
+
+
+def test_a_copy_removes_what_those_left_that_were_broken_off_a_day_ago(tmp_path, reference, left):
+    old, new = left
+    image = SmallImage(tags=(reference,))
+    done = copied(tmp_path, image, reference, archive(image.files()))
+    assert done.returncode == 0, done.stdout
+    assert not any(directory.exists() for directory in old)
+    assert all((directory / "archive").exists() for directory in new)
+    assert list((tmp_path / "tmp").glob("muster-copy-*")) == [new[1]]
 
 
 def test_its_build_arrives_under_its_name_alone(engine, tmp_path, reference):
