@@ -69,7 +69,8 @@ def copied(tmp_path: Path, image: SmallImage, reference: str, said: bytes) -> su
 def left(tmp_path, monkeypatch):
     """Return what copies left that were broken off, on the hosts and on the control node: old ones, and new ones."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
+    (tmp_path / "elsewhere [1]").mkdir()
+    (tmp_path / "tmp").symlink_to("elsewhere [1]")
     made = [
         [Path(tempfile.mkdtemp(prefix="muster-copy-", dir=place)) for place in ("/var/tmp", tmp_path / "tmp")]
         for _ in range(2)
