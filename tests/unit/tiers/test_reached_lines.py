@@ -108,7 +108,7 @@ def test_lines_count_that_ran_and_the_module_does_what_it_did(package, lines):
     assert set(lines.reached()[str(package / "module.py")]) == on_import | in_it
     # What is compiled runs as it was written.
     as_written = {}
-    exec(MODULE, as_written)  # noqa: S102
+    exec(MODULE, as_written)
     assert module.compiled() == as_written["compiled"]()
 
 
