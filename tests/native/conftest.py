@@ -61,6 +61,7 @@ def build_native(tmp_path_factory: pytest.TempPathFactory, fake_driver_build: Fa
         if wanted not in built:
             directory = tmp_path_factory.mktemp("native")
             words = [f"OUT={directory}", f"LIMITS={limits}", f"STATE={state}", f"DRIVER_DIR={driver_dir}"]
+            words.append("WARNINGS=-Werror")
             words += [f"SANITIZE={sanitize}"] if sanitize else []
             subprocess.run(["make", "-s", "-j2", "-C", REPOSITORY / "native", *words], check=True)
             built[wanted] = directory
