@@ -26,8 +26,9 @@ CUcontext current_context(void)
 
 CUresult context_status(CUcontext *context)
 {
-    if (driver_status() != CUDA_SUCCESS)
-        return driver_status();
+    CUresult status = driver_status();
+    if (status != CUDA_SUCCESS)
+        return status;
     *context = current_context();
     if (!*context)
         return CUDA_ERROR_INVALID_CONTEXT;

@@ -31,12 +31,9 @@ static bool is_process(unsigned pid, const struct process *asked)
     file = fopen(path, "re");
     if (!file)
         return false;
-    unsigned long long ticks = 0;
-    const char *rest = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
-    if (rest)
-        sscanf(rest + 1, "%*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &ticks);
+    bool is_read = fgets(line, sizeof line, file);
     fclose(file);
-    return ticks == asked->start_ticks;
+    return is_read && start_ticks_in(line) == asked->start_ticks;
 }
 
 /* The process's pid in the reader's namespace; 0 where that cannot see it. */

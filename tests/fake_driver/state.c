@@ -172,7 +172,19 @@ void state_reap(struct state *state)
     }
 }
 
-/* Field 22 of stat; the command before it may hold blanks and parentheses. */
+/* Field 22; the command before it may hold blanks and parentheses. Digit by digit, since newer C libraries bind sscanf()
+   and strtoull() to versions that older ones lack. */
+uint64_t start_ticks_in(const char *stat)
+{
+    uint64_t ticks = 0;
+    const char *field = strrchr(stat, ')');
+    for (int blanks = 0; field && blanks < 20; blanks++)
+        field = strchr(field + 1, ' ');
+    while (field && *++field >= '0' && *field <= '9')
+        ticks = 10 * ticks + (uint64_t)(*field - '0');
+    return ticks;
+}
+
 static uint64_t own_start_ticks(void)
 {
     char text[1024] = "";
@@ -181,11 +193,7 @@ static uint64_t own_start_ticks(void)
         return 0;
     ssize_t length = read(file, text, sizeof text - 1);
     close(file);
-    unsigned long long ticks = 0;
-    const char *rest = length > 0 ? strrchr(text, ')') : NULL;
-    if (rest)
-        sscanf(rest + 1, "%*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &ticks);
-    return ticks;
+    return length > 0 ? start_ticks_in(text) : 0;
 }
 
 /* Where the control groups of version 2 are mounted depends on the host; a limit names the directory below that. */

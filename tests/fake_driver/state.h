@@ -141,6 +141,8 @@ uint64_t device_enqueue(struct state *state, struct process *process, unsigned d
 void device_wait(const struct device *device, uint64_t finish);
 /* How much of what the process launched the device has served. */
 uint64_t process_served_ns(const struct state *state, const struct process *process, unsigned device);
+/* When the process began whose /proc/PID/stat this is, in clock ticks since the host's start; 0 where it says nothing. */
+uint64_t start_ticks_in(const char *stat);
 
 /* Which devices this container may see: in the order of the device list; all of them where nothing restricts it. */
 bool device_is_visible(const struct state *state, unsigned device);
