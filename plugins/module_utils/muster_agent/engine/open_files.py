@@ -8,6 +8,7 @@ million on some systems, where programs that close every file that they might ha
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -16,8 +17,12 @@ _CAP_SYS_RESOURCE = 1 << 24
 _STARTERS = ("containerd", "dockerd")
 
 
+@lru_cache
 def most_open_files(proc: Path = _PROC) -> int:
-    """Return the limit for each process of a kernel: 1,048,576, or what this host allows if that is less."""
+    """Return the limit for each process of a kernel: 1,048,576, or what this host allows if that is less.
+
+    It is found out once: where all processes are looked at, that takes longer than all else that begins a launch.
+    """
     most = min(_MOST, int((proc / "sys/fs/nr_open").read_text()))
     status = (proc / "self/status").read_text()
     if int(_after(status, "CapEff:")[0], 16) & _CAP_SYS_RESOURCE:

@@ -1,5 +1,7 @@
 """How many files a process of a kernel may have open, by what a host's /proc says."""
 
+import shutil
+
 import pytest
 
 from tests.modules.agent_code import open_files
@@ -54,3 +56,10 @@ def test_a_process_that_ends_meanwhile_is_passed_over(host):
     (proc / "2/comm").unlink()
     (proc / "3/limits").write_text("")
     assert open_files.most_open_files(proc) == 20000
+
+
+def test_the_launches_of_a_run_look_at_all_processes_once(host):
+    proc = host(WITHOUT_SYS_RESOURCE, ("containerd", "9000"))
+    limits = [open_files.most_open_files(proc)]
+    shutil.rmtree(proc / "1")
+    assert [*limits, open_files.most_open_files(proc)] == [9000, 9000]
