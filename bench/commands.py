@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from muster.cli.command_server import command_server
 from muster.core.model.heartbeat import Heartbeat, Worker
-from muster.core.model.session import SessionState
+from muster.core.model.session import KernelLog, SessionState
 from muster.core.model.wait import Wait, WaitCode
 from muster.store.store import Store
 from tests.strategies.agents import make_agent
@@ -130,7 +130,7 @@ def fill(store: Store, waiting: int, agents: int) -> None:
     for start in range(0, len(made), 1000):
         store.add(made[start : start + 1000])
     store.add([*running, ended])
-    store.keep_log(ended.id, "main1", gzip.compress(b"one line\n" * 1000))
+    store.keep_logs([KernelLog(ended.id, "main1", gzip.compress(b"one line\n" * 1000))])
     waits = [Wait(WaitCode.BUSY, f"no room: {number} of 64 CPUs are free") for number in range(50)]
     store.save_waits({session.id: waits[number % len(waits)] for number, session in enumerate(made)})
     store.heartbeats.save(Heartbeat(now, Worker.DAEMON, platform.node(), os.getpid()))

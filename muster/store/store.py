@@ -3,12 +3,13 @@
 import gzip
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 
 import sqlalchemy as sa
 
 from muster.core.lifecycle.transitions import Event
 from muster.core.model.reservation import Reservation
-from muster.core.model.session import PullProgress, Session, SessionState, StoryLine
+from muster.core.model.session import KernelLog, PullProgress, Session, SessionState, StoryLine
 from muster.core.model.snapshot import Snapshot
 from muster.core.model.wait import Wait
 from muster.core.usage.by_owner import SessionRun
@@ -64,6 +65,9 @@ from muster.store.sessions.waits import KnownWaits
 from muster.store.sign_ins import SignIns
 from muster.store.tokens import Tokens
 from muster.store.usage_steps import UsageSteps
+
+_CHUNK = 500
+_LOGGED = sa.select(logs.c.session_id, logs.c.kernel_name)
 
 
 class Store:
@@ -224,10 +228,20 @@ class Store:
             this = sa.update(sessions).where(sessions.c.id == session_id, preparing)
             connection.execute(this.values(progress=progress_row(progress), revision=revision))
 
-    def keep_log(self, session_id: str, kernel_name: str, gz: bytes) -> None:
-        """Keep what an ended kernel wrote, gzipped, in place of its earlier log."""
-        with writing(self._engine) as connection:
-            upsert(connection, logs, [{"session_id": session_id, "kernel_name": kernel_name, "gz": gz}])
+    def keep_logs(self, kept: Iterable[KernelLog]) -> None:
+        """Keep what ended kernels wrote, in place of their earlier logs."""
+        if rows := [asdict(log) for log in kept]:
+            with writing(self._engine) as connection:
+                upsert(connection, logs, rows)
+
+    def kernels_with_logs(self, session_ids: Sequence[str]) -> set[tuple[str, str]]:
+        """Return the session's id and the name of each kernel of these sessions whose log is kept."""
+        found: set[tuple[str, str]] = set()
+        with reading(self._engine) as connection:
+            for start in range(0, len(session_ids), _CHUNK):
+                some = logs.c.session_id.in_(session_ids[start : start + _CHUNK])
+                found |= {(row[0], row[1]) for row in connection.execute(_LOGGED.where(some))}
+        return found
 
     def log(self, session_id: str, kernel_name: str) -> bytes | None:
         query = sa.select(logs.c.gz).where(logs.c.session_id == session_id, logs.c.kernel_name == kernel_name)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle.transitions import transition
-from muster.core.model.session import SessionState
+from muster.core.model.session import KernelLog, SessionState
 from muster.core.usage.kernel import KernelUsage
 from muster.core.values.errors import QueueLockLostError
 from muster.store.database.connection import new_engine
@@ -81,7 +81,7 @@ WRITES_OF_A_WORKER = {
     "progress": lambda store, session: store.save_progress(session.id, []),
     "a generation": lambda store, _session: store.queue.next_generation(NOW),
     "an adoption": lambda store, _session: store.queue.finish_adoption(),
-    "a log": lambda store, session: store.keep_log(session.id, "main1", b""),
+    "a log": lambda store, session: store.keep_logs([KernelLog(session.id, "main1", b"")]),
     "a forgotten agent": lambda store, _session: store.agents.forget("a1"),
     "usage": lambda store, session: store.uses.save([KernelUsage(session.kernels[0].id, 1, session.id, NOW, NOW, NOW)]),
     "samples": lambda store, _session: store.samples.remove_old(NOW),

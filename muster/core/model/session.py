@@ -284,6 +284,15 @@ class StoryLine:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class KernelLog:
+    """The output of an ended kernel, gzipped."""
+
+    session_id: str
+    kernel_name: str
+    gz: bytes
+
+
 def kernels_of(spec: SessionSpec, kernel_ids: tuple[str, ...], default_image: str) -> tuple[Kernel, ...]:
     """Return the kernels that the session has at least, in rank order: main1 first, then each role's by index.
 

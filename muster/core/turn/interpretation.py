@@ -11,7 +11,7 @@ from muster.core.agents.silence import is_cut_off
 from muster.core.lifecycle.launch_usage import Sample, samples_in
 from muster.core.lifecycle.observation import observe
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.session import LaunchStep, PullProgress, Session
+from muster.core.model.session import KernelLog, LaunchStep, PullProgress, Session
 from muster.core.model.snapshot import Snapshot
 from muster.core.turn.answer import AgentAnswer
 from muster.core.turn.facts import Fact, PullOver, VisitOver
@@ -22,16 +22,6 @@ from muster.core.turn.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.turn.open_visits import step_of
 from muster.core.turn.touch import RESISTING, STRAY_FILES, last_words_of, spooled, unsent
 from muster.core.usage.kernel import KernelUsage
-
-
-@dataclass(frozen=True, slots=True)
-class KernelLog:
-    """The output of an ended kernel, gzipped."""
-
-    session_id: str
-    kernel_name: str
-    gz: bytes
-
 
 _StepOutcome = tuple[tuple[str, str], str, Outcome]
 """A session's id and step, an agent's id, and what that agent made of the step."""

@@ -23,10 +23,10 @@ class LastWords:
     """The last words that agents keep: `spools` by agent id, and the sessions whose logs the store still lacks."""
 
     def __init__(self, store: Store, spools: Mapping[str, Spools]) -> None:
-        self._store = store
         self._spools = spools
         ids = sorted({id_ for found in spools.values() for id_ in found.to_fetch})
         ended = store.get(ids) if ids else {}
+        self._logged = store.kernels_with_logs(ids) if ids else frozenset()
         self._unfetched = {
             agent_id: [ended[id_] for id_ in found.to_fetch if id_ in ended and self._lacks_a_log(ended[id_], agent_id)]
             for agent_id, found in spools.items()
@@ -44,7 +44,7 @@ class LastWords:
         """Return whether the session has ended without the log of a kernel on this agent."""
         here = [k for k in session.kernels if k.allocation and k.allocation.agent_id == agent_id]
         ended = session.state is SessionState.TERMINATED
-        return ended and any(self._store.log(session.id, kernel.name) is None for kernel in here)
+        return ended and any((session.id, kernel.name) not in self._logged for kernel in here)
 
 
 class ManifestWriter:

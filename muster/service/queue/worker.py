@@ -271,8 +271,7 @@ class QueueWorker:
 
     def _record(self, meaning: Interpretation, snapshot: Snapshot) -> None:
         store = self._shell.store
-        for words in meaning.logs:
-            store.keep_log(words.session_id, words.kernel_name, words.gz)
+        store.keep_logs(meaning.logs)
         if meaning.usage:
             store.uses.save(meaning.usage)
             self._usage_sampling.observe(snapshot, meaning.usage)

@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from muster.core.lifecycle.adoption import Adoption
-from muster.core.model.session import SessionState
+from muster.core.model.session import KernelLog, SessionState
 from muster.core.model.token import Scope, Token
 from muster.core.values.errors import BadInputError, MusterError, SettingsError
 from muster.service import backup
@@ -50,7 +50,7 @@ def here(url, tmp_path):
     store = Store(url)
     store.add([placed_on(make_session(1, name="runs"), "a1"), make_session(2, name="waits")])
     store.add([make_session(3, name="held", held_by="ada"), make_session(4, name="over", state=S.TERMINATED)])
-    store.keep_log(make_session(1).id, "main1", b"\x1f\x8b")
+    store.keep_logs([KernelLog(make_session(1).id, "main1", b"\x1f\x8b")])
     store.tokens.add(Token("laptop", "ada", Scope.USER, NOW, None), "1" * 64)
     Secrets(store.secrets, settings.seal_key).set("ada", "key", "s3cret", NOW)
     (settings.state_dir / "id_ed25519").write_text("private")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster.core.lifecycle.transitions import Event
-from muster.core.model.session import FINAL, Allocation, GpuShare, LaunchStep, PullProgress, SessionState
+from muster.core.model.session import FINAL, Allocation, GpuShare, KernelLog, LaunchStep, PullProgress, SessionState
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import AmbiguousNameError, BadInputError, NameTakenError, NotFoundError
 from muster.store.agents.known import REVISION
@@ -303,13 +303,17 @@ def test_launch_steps_and_requeues_are_read_as_they_were_written(store):
 
 def test_a_log_is_kept_byte_by_byte_and_the_newest_one_counts(store):
     store.add([session := make_session(1), other := make_session(2)])
-    store.keep_log(session.id, "main1", gzip.compress(b"first"))
-    store.keep_log(session.id, "sub1", gzip.compress(b""))
-    store.keep_log(session.id, "main1", gzip.compress(b"\xff\x00last\r\n"))
+    first = [KernelLog(session.id, "main1", gzip.compress(text)) for text in (b"first", b"second")]
+    store.keep_logs([*first, KernelLog(session.id, "sub1", gzip.compress(b""))])
+    assert store.log(session.id, "main1") == b"second"
+    store.keep_logs([KernelLog(session.id, "main1", gzip.compress(b"\xff\x00last\r\n"))])
     assert store.log(session.id, "main1") == b"\xff\x00last\r\n"
     assert store.log(session.id, "sub1") == b""
     assert store.log(session.id, "sub2") is None
     assert store.log(other.id, "main1") is None
+    assert store.kernels_with_logs([session.id]) == {(session.id, "main1"), (session.id, "sub1")}
+    assert store.kernels_with_logs([other.id, session.id]) == {(session.id, "main1"), (session.id, "sub1")}
+    assert store.kernels_with_logs([other.id]) == store.kernels_with_logs([]) == set()
 
 
 def test_text_longer_than_the_database_takes_is_a_fault_of_the_input(postgresql_url, open_store):

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from muster.core.model.agent_sample import AgentSample, Amount
-from muster.core.model.session import Result, SessionState
+from muster.core.model.session import KernelLog, Result, SessionState
 from muster.core.model.wait import Wait, WaitCode
 from muster.store.store import Store
 from tests.control_node import ControlNode
@@ -64,8 +64,8 @@ def node(tmp_path_factory):
     store.add([replace(s, submitted_at=now - 60) for s in (runs, broke, *waiting, held)])
     message = "it asks for more than any agent of group default has (agent agent-1 comes closest and lacks 884 CPU)"
     store.save_waits({session.id: Wait(WaitCode.NEVER_FITS, message) for session in waiting})
-    store.keep_log(broke.id, "main1", gzip.compress(b"Traceback: " + b"x" * 300))
-    store.keep_log(broke.id, "sub2", gzip.compress(b"Killed"))
+    store.keep_logs([KernelLog(broke.id, "main1", gzip.compress(b"Traceback: " + b"x" * 300))])
+    store.keep_logs([KernelLog(broke.id, "sub2", gzip.compress(b"Killed"))])
     amounts = {"cpu": Amount(16000, 4000, 1500.0), **dict.fromkeys(("mem", "gpu", "gpu_mem"), Amount(0, 0, 0.0))}
     store.samples.add([AgentSample("agent-1", "default", now - 60, amounts)])
     store.close()

@@ -16,7 +16,7 @@ from tests.simulated.control_node import ControlNode, Crash, an_agent
 S = SessionState
 # The commits of a pass by the gang's size: two kernels lie on one agent, four on two.
 LAUNCHING = {2: 9, 4: 12}
-ENDING = {2: 7, 4: 11}
+ENDING = {2: 6, 4: 8}
 
 
 def at_each(commits: dict[int, int]) -> pytest.MarkDecorator:

@@ -6,6 +6,7 @@ import json
 import pytest
 from fastapi.testclient import TestClient
 
+from muster.core.model.session import KernelLog
 from muster.core.model.token import Scope
 from muster.web.caller import MAX_FAILURES
 from muster.web.protection import MAX_REQUEST_BYTES
@@ -189,7 +190,7 @@ def test_the_kept_log_of_an_ended_session_is_returned(caller, service):
     ada = caller("ada")
     session = submitted(ada, name="train")
     ada.delete(f"{SESSIONS}/train")
-    service.store.keep_log(session["id"], "main1", gzip.compress(b"one\ntwo\n"))
+    service.store.keep_logs([KernelLog(session["id"], "main1", gzip.compress(b"one\ntwo\n"))])
     answer = ada.get(f"{SESSIONS}/train/kernels/-/log", params={"tail": 1})
     assert (answer.text, answer.headers["content-type"]) == ("two\n", "text/plain; charset=utf-8")
 
@@ -199,7 +200,9 @@ def test_a_line_of_a_kept_log_ends_as_one_of_a_running_sessions_does(caller, ser
     ada = caller("ada")
     session = submitted(ada, name="train")
     ada.delete(f"{SESSIONS}/train")
-    service.store.keep_log(session["id"], "main1", gzip.compress(b"begun\r\n1 %\r2 %\r100 %\ndone\nat last"))
+    service.store.keep_logs(
+        [KernelLog(session["id"], "main1", gzip.compress(b"begun\r\n1 %\r2 %\r100 %\ndone\nat last"))]
+    )
     tails = [ada.get(f"{SESSIONS}/train/kernels/-/log", params={"tail": tail}).content for tail in (0, 1, 3, 4, 5)]
     last = b"1 %\r2 %\r100 %\ndone\nat last"
     assert tails == [b"", b"at last", last, b"begun\r\n" + last, b"begun\r\n" + last]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from muster.core.agents.agent import AgentState
-from muster.core.model.session import SessionState
+from muster.core.model.session import KernelLog, SessionState
 from muster.core.model.token import Scope
 from muster.core.values.errors import ImageError, MusterError
 from muster.engine.commit import Made
@@ -78,7 +78,7 @@ def test_every_command_prints_what_it_prints_on_the_control_node(remote, service
     assert ada("cancel", "many").out == "many-[0-2]: 3 are CANCELLED\n"
     assert ada("terminate", "--all").out == "train is CANCELLED\n"
     session = service.store.find("train")
-    service.store.keep_log(session.id, "main1", gzip.compress(b"one\ntwo\n"))
+    service.store.keep_logs([KernelLog(session.id, "main1", gzip.compress(b"one\ntwo\n"))])
     assert same(ada, "logs", "train", "--tail", "1").out == "two\n"
     waited = ada("submit", *SMALL, "--name", "late", "--wait", "--wait-timeout", "0", "--quiet")
     assert (waited.code, waited.errors) == (

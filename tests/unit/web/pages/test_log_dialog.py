@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from muster.core.model.session import SessionState
+from muster.core.model.session import KernelLog, SessionState
 from muster.core.model.token import Scope
 from muster.core.spec.apps import AppSpec
 from muster.core.values.errors import AgentUnreachableError
@@ -37,7 +37,7 @@ def ended(service) -> str:
     """Return the id of ada's session that has ended and left a log."""
     session = replace(make_session(2, name="done"), state=SessionState.CANCELLED)
     service.store.add([session])
-    service.store.keep_log(session.id, "main1", gzip.compress(b"one\n\x1b[31mtwo\x1b[0m\nthree\n"))
+    service.store.keep_logs([KernelLog(session.id, "main1", gzip.compress(b"one\n\x1b[31mtwo\x1b[0m\nthree\n"))])
     return session.id
 
 

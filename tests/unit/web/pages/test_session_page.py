@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core.images.committed import CommittedImage
-from muster.core.model.session import Allocation, GpuShare, LaunchStep, Result, SessionState
+from muster.core.model.session import Allocation, GpuShare, KernelLog, LaunchStep, Result, SessionState
 from muster.core.model.token import Scope
 from muster.core.model.wait import Wait, WaitCode
 from muster.core.values.errors import NameTakenError
@@ -421,7 +421,7 @@ def failed_session(service, logs, **values):
     kernels = tuple(replace(k, exit_code=code) for k, code in zip(session.kernels, exits, strict=True))
     service.store.add([replace(session, kernels=kernels, **values)])
     for name, text in logs.items():
-        service.store.keep_log(session.id, name, gzip.compress(text))
+        service.store.keep_logs([KernelLog(session.id, name, gzip.compress(text))])
     return session
 
 
