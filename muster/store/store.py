@@ -50,7 +50,7 @@ from muster.store.rows import (
     session_row,
 )
 from muster.store.secrets import SecretRows
-from muster.store.sessions.applying import apply_one, lock
+from muster.store.sessions.applying import apply_all, lock
 from muster.store.sessions.changes import Changes
 from muster.store.sessions.ended_runs import ended_runs
 from muster.store.sessions.known import SESSION_REVISION, KnownSessions
@@ -187,7 +187,7 @@ class Store:
                 drained = drained_agents(connection)
                 reserved = frozenset(kept_reservations_after(connection, placing[0].at))
                 changes = [event for event in changes if not _is_overtaken(event, drained, reserved)]
-            return [event for event in changes if apply_one(connection, event, revision)]
+            return apply_all(connection, changes, revision)
 
     def rename(self, session: Session, name: str, by: str, now: float) -> None:
         """Raises NameTakenError, and NotPossibleInStateError where it has ended or is about to."""

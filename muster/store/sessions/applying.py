@@ -1,7 +1,8 @@
 """Events written to sessions, kernels and stories."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import groupby
 
 import sqlalchemy as sa
 
@@ -22,29 +23,41 @@ def lock(connection: sa.Connection, session_ids: Sequence[str]) -> None:
         connection.execute(query.with_for_update(key_share=True)).all()
 
 
-def apply_one(connection: sa.Connection, event: Event, revision: int) -> bool:
-    """Apply an event; return whether its session was still in its `from_state` and as it `expects`."""
+def apply_all(connection: sa.Connection, changes: Iterable[Event], revision: int) -> list[Event]:
+    """Apply each event whose session is still in its `from_state` and as it `expects`; return those."""
+    applied = [event for event in changes if _apply_to_session(connection, event, revision)]
+    of_kernels = [
+        {"expected_id": kernel_id, **columns(changes)}
+        for event in applied
+        for kernel_id, changes in event.kernels.items()
+    ]
+    # Many rows at once, in their order: a statement costs more than its rows.
+    for names, rows in groupby(of_kernels, key=tuple):
+        connection.execute(_update(kernels, ("id",), names[1:]), list(rows))
+    if lines := [_story_line(event) for event in applied if event.in_story]:
+        connection.execute(sa.insert(events), lines)
+    return applied
+
+
+def _apply_to_session(connection: sa.Connection, event: Event, revision: int) -> bool:
+    """Change the session's row; return whether it was still as the event expects."""
     values = {"state": event.to_state.value, "revision": revision, **columns(event.session)}
     if event.in_story:
         values["reason"] = event.reason
     expected = {**columns(event.expects), "id": event.session_id, "state": event.from_state.value}
-    if not _change(connection, sessions, expected, values):
-        return False
-    for kernel_id, changes in event.kernels.items():
-        _change(connection, kernels, {"id": kernel_id}, columns(changes))
-    if event.in_story:
-        line = {"at": event.at, "from_state": event.from_state.value, "to_state": event.to_state.value}
-        connection.execute(sa.insert(events).values(session_id=event.session_id, reason=event.reason, **line))
-    return True
-
-
-def _change(
-    connection: sa.Connection, table: sa.Table, expected: Mapping[str, object], values: Mapping[str, object]
-) -> bool:
-    """Set values in the row that is as expected; return whether there is one."""
     named = {f"expected_{name}": value for name, value in expected.items()}
-    changed = connection.execute(_update(table, tuple(expected), tuple(values)), {**named, **values})
+    changed = connection.execute(_update(sessions, tuple(expected), tuple(values)), {**named, **values})
     return bool(changed.rowcount)
+
+
+def _story_line(event: Event) -> dict[str, object]:
+    return {
+        "session_id": event.session_id,
+        "at": event.at,
+        "from_state": event.from_state.value,
+        "to_state": event.to_state.value,
+        "reason": event.reason,
+    }
 
 
 @cache
