@@ -1,6 +1,7 @@
 """The reverse proxy of an opened app: passes requests and responses on as they arrive."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -48,7 +49,11 @@ class AppProxy:
         self._door = door
         self._origin = origin
         self._transport = httpx.AsyncHTTPTransport(
-            uds=str(socket), trust_env=False, limits=httpx.Limits(max_connections=_MAX_CONNECTIONS)
+            uds=str(socket),
+            trust_env=False,
+            # The tunnel has no TLS. To read the authorities would keep all other apps waiting.
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            limits=httpx.Limits(max_connections=_MAX_CONNECTIONS),
         )
         self._closed = False
         self.used_at = time.monotonic()

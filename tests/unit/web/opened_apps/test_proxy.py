@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -38,7 +39,7 @@ class Opened:
         self.upstream = upstream
         scheme, self.trust = ("https", certificate.trust()) if certificate else ("http", None)
         self.origin = f"{scheme}://127.0.0.1:{server.port}"
-        verify = self.trust or True
+        verify = self.trust or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.stranger = httpx.Client(base_url=self.origin, timeout=30, verify=verify)
         self.browser = httpx.Client(base_url=self.origin, timeout=30, verify=verify)
         self.entered = self.browser.get(self.entrance())
@@ -96,6 +97,15 @@ def open_app(loop, tmp_path, stack, app: App = APP, certificate: Certificate | N
     stack.callback(opened.browser.close)
     stack.callback(opened.stranger.close)
     return opened
+
+
+def test_no_app_waits_while_the_authorities_are_read_for_another(loop, tmp_path, monkeypatch):
+    def read(**_given):
+        raise AssertionError("the tunnel to an app has no TLS")
+
+    monkeypatch.setattr(ssl, "create_default_context", read)
+    with ExitStack() as stack:
+        assert open_app(loop, tmp_path, stack).entered.status_code == 303
 
 
 def test_a_ticket_lets_one_browser_in_once_and_leaves_the_address_line(opened):
