@@ -67,6 +67,7 @@ from muster.store.tokens import Tokens
 from muster.store.usage_steps import UsageSteps
 
 _CHUNK = 500
+_MOST_LOGS_AT_ONCE = 50
 _LOGGED = sa.select(logs.c.session_id, logs.c.kernel_name)
 
 
@@ -229,10 +230,12 @@ class Store:
             connection.execute(this.values(progress=progress_row(progress), revision=revision))
 
     def keep_logs(self, kept: Iterable[KernelLog]) -> None:
-        """Keep what ended kernels wrote, in place of their earlier logs."""
-        if rows := [asdict(log) for log in kept]:
+        """Keep what ended kernels wrote, in place of their earlier logs. Returns once all of them are kept."""
+        rows = [asdict(log) for log in kept]
+        # A log may have a megabyte and more, and on SQLite nobody else writes meanwhile.
+        for start in range(0, len(rows), _MOST_LOGS_AT_ONCE):
             with writing(self._engine) as connection:
-                upsert(connection, logs, rows)
+                upsert(connection, logs, rows[start : start + _MOST_LOGS_AT_ONCE])
 
     def kernels_with_logs(self, session_ids: Sequence[str]) -> set[tuple[str, str]]:
         """Return the session's id and the name of each kernel of these sessions whose log is kept."""

@@ -316,6 +316,14 @@ def test_a_log_is_kept_byte_by_byte_and_the_newest_one_counts(store):
     assert store.kernels_with_logs([other.id]) == store.kernels_with_logs([]) == set()
 
 
+def test_all_logs_of_a_turn_are_kept_whatever_their_number(store):
+    store.add([session := make_session(1)])
+    names = [f"sub{number}" for number in range(1, 121)]
+    store.keep_logs([KernelLog(session.id, name, gzip.compress(name.encode())) for name in names])
+    assert store.kernels_with_logs([session.id]) == {(session.id, name) for name in names}
+    assert [store.log(session.id, name) for name in names] == [name.encode() for name in names]
+
+
 def test_text_longer_than_the_database_takes_is_a_fault_of_the_input(postgresql_url, open_store):
     store = open_store(postgresql_url)
     with pytest.raises(BadInputError, match="too long"):
