@@ -1,7 +1,7 @@
 """What a visit sends: each agent's manifest, of what is recorded."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from muster.contract.manifest import Manifest
@@ -26,9 +26,11 @@ class LastWords:
         self._spools = spools
         ids = sorted({id_ for found in spools.values() for id_ in found.to_fetch})
         ended = store.get(ids) if ids else {}
-        self._logged = store.kernels_with_logs(ids) if ids else frozenset()
+        logged = store.kernels_with_logs(ids) if ids else frozenset()
         self._unfetched = {
-            agent_id: [ended[id_] for id_ in found.to_fetch if id_ in ended and self._lacks_a_log(ended[id_], agent_id)]
+            agent_id: [
+                ended[id_] for id_ in found.to_fetch if id_ in ended and _lacks_a_log(ended[id_], agent_id, logged)
+            ]
             for agent_id, found in spools.items()
         }
 
@@ -40,11 +42,12 @@ class LastWords:
         """Return the ids of those whose last words the agent is to keep."""
         return self._spools[agent_id].to_leave
 
-    def _lacks_a_log(self, session: Session, agent_id: str) -> bool:
-        """Return whether the session has ended without the log of a kernel on this agent."""
-        here = [k for k in session.kernels if k.allocation and k.allocation.agent_id == agent_id]
-        ended = session.state is SessionState.TERMINATED
-        return ended and any((session.id, kernel.name) not in self._logged for kernel in here)
+
+def _lacks_a_log(session: Session, agent_id: str, logged: Collection[tuple[str, str]]) -> bool:
+    """Return whether the session has ended without the log of a kernel on this agent; `logged` are those with one."""
+    here = [k for k in session.kernels if k.allocation and k.allocation.agent_id == agent_id]
+    ended = session.state is SessionState.TERMINATED
+    return ended and any((session.id, kernel.name) not in logged for kernel in here)
 
 
 class ManifestWriter:
