@@ -21,7 +21,7 @@ _STARTERS = ("containerd", "dockerd")
 def most_open_files(proc: Path = _PROC) -> int:
     """Return the limit for each process of a kernel: 1,048,576, or what this host allows if that is less.
 
-    It is found out once: where all processes are looked at, that takes longer than all else that begins a launch.
+    It is found out once in a process: where all of the host's are looked at, that takes some 10 ms.
     """
     most = min(_MOST, int((proc / "sys/fs/nr_open").read_text()))
     status = (proc / "self/status").read_text()
