@@ -20,9 +20,10 @@ from muster.engine.piped import NoSshError, last_line, ssh_options, start_piped
 
 _OPTIONS = {"ClearAllForwardings": "yes", "ConnectTimeout": "10", "RemoteCommand": "none", "LogLevel": "INFO"}
 _LOADER = "import sys; f = sys.stdin.buffer; exec(compile(f.read(int(f.readline())), 'muster', 'exec'))"
-_PYTHON = f"python3 -I -c {shlex.quote(_LOADER)}"
+# Runs the program that comes first to its standard input.
+PYTHON = f"python3 -I -c {shlex.quote(_LOADER)}"
 # Where the inventory's user is not root, they must be able to become root without a password.
-_AS_ROOT = f'if [ "$(id -u)" = 0 ]; then exec {_PYTHON}; fi; exec sudo -n {_PYTHON}'
+_AS_ROOT = f'if [ "$(id -u)" = 0 ]; then exec {PYTHON}; fi; exec sudo -n {PYTHON}'
 _PIECE_BYTES = 1 << 18
 _MOST_BEFORE_MARK = 1 << 16
 _END_PATIENCE_S = 5.0
@@ -125,6 +126,12 @@ class AgentProgram:
         return AgentUnreachableError(f"agent {self._agent.id}: {problem}{said}")
 
 
+def for_loader(program: str) -> bytes:
+    """Return a program's text as `PYTHON` reads it."""
+    text = program.encode()
+    return f"{len(text)}\n".encode() + text
+
+
 @contextmanager
 def running(agent: Agent, program: str, *, patience_s: float, title: str) -> Iterator[AgentProgram]:
     """Start a program on the agent as root, and end it at last. Raises AgentUnreachableError."""
@@ -138,8 +145,7 @@ def running(agent: Agent, program: str, *, patience_s: float, title: str) -> Ite
         with process:
             try:
                 started = AgentProgram(agent, process, messages, patience_s, title)
-                text = program.encode()
-                started.write(f"{len(text)}\n".encode() + text)
+                started.write(for_loader(program))
                 yield started
             finally:
                 _end(process)

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from muster.engine.piped import last_line, ssh_options, start_piped
@@ -32,19 +32,30 @@ def forwarding_options(local: str, remote: str, more: Mapping[str, str] | None =
 
 
 @contextmanager
-def ssh_forwarding(command: Sequence[str], answers: Collection[bytes], timeout_s: float) -> Iterator[Forwarding]:
+def ssh_forwarding(
+    command: Sequence[str], answers: Collection[bytes], timeout_s: float, stdin: bytes = b""
+) -> Iterator[Forwarding]:
     """Start ssh with `forwarding_options`, and wait until its remote command prints one of `answers`.
 
-    The remote command must last as long as our end of its input: a process that is killed leaves no tunnel behind.
-    Raises NoSshError.
+    Its input begins with `stdin`, a few kilobytes. The remote command must last as long as our end of its input: a
+    process that is killed leaves no tunnel behind. Raises NoSshError.
     """
     with tempfile.TemporaryFile() as messages:
         process = start_piped(command, messages)
         with process:
             try:
+                _write(process, stdin)
                 yield Forwarding(process, _first_answer(process, answers, timeout_s), lambda: last_line(messages))
             finally:
                 _end(process)
+
+
+def _write(process: subprocess.Popen[bytes], stdin: bytes) -> None:
+    if process.stdin is None:
+        raise ValueError("ssh was started without a pipe")
+    # An ssh that has ended says why.
+    with suppress(BrokenPipeError):
+        process.stdin.write(stdin)
 
 
 def _first_answer(process: subprocess.Popen[bytes], answers: Collection[bytes], timeout_s: float) -> bytes | None:

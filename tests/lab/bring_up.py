@@ -19,7 +19,11 @@ from tests.lab.host_network import Host, HostNetwork
 DIRECTORY = ROOT / ".lab"
 # The share that a site would have: the same directory on every host.
 SHARED = DIRECTORY / "shared"
-NETWORK = HostNetwork("muster-lab", "192.168.213.0/24", DIRECTORY, (f"{SHARED}:/mnt/shared",), engine=True)
+NETWORK = HostNetwork(
+    *("muster-lab", "192.168.213.0/24", DIRECTORY, (f"{SHARED}:/mnt/shared",)),
+    engine=True,
+    rootless_logins=frozenset({"lab-2"}),
+)
 INVENTORY = NETWORK.directory / "inventory.yml"
 PROVISIONED = NETWORK.directory / "provisioned"
 SCRIPTS = Path(sys.executable).parent

@@ -39,15 +39,19 @@ OPTIONS = [
     *("--security-opt", "apparmor=unconfined", "--device-cgroup-rule", "a *:* rwm"),
     *("--tmpfs", "/run", "--tmpfs", "/run/lock", "--env", "container=docker", "--volume", "/var/lib/docker"),
 ]
+# May become root by sudo, without a password.
+ADMINISTRATOR = "admin"
 _COMPILED_SOURCES = Path(__file__).with_name("compiled_sources.py").read_text(encoding="utf-8")
 # The engine's packages lie in apt's cache, so that many hosts fetch them once; none of them is installed. dpkg need not
 # wait for the disk on a host that is thrown away, each host makes keys of its own when it boots, and Python keeps what
-# it compiles of Ansible's modules.
+# it compiles of Ansible's modules. The administrator is as an installer of Debian or Ubuntu makes them.
 WITH_SSHD = f"""
 export DEBIAN_FRONTEND=noninteractive
 echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/test-host
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends openssh-server
+apt-get install -y -qq --no-install-recommends openssh-server sudo
+useradd --create-home --shell /bin/bash {ADMINISTRATOR}
+echo '{ADMINISTRATOR} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{ADMINISTRATOR}
 client=$(apt-cache pkgnames docker-cli | grep -x docker-cli || true)
 apt-get install -y -qq --no-install-recommends --download-only docker.io $client iptables nftables procps
 rm -f /etc/ssh/ssh_host_*

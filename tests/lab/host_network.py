@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.host import (
+    ADMINISTRATOR,
     HostError,
     docker,
     remove_host,
@@ -37,7 +38,7 @@ class HostNetwork:
     """A network of hosts. `name` is also the label of all that belongs to it; `directory` holds key and known_hosts.
 
     `volumes` are what each host's container gets beside its own: SOURCE:TARGET. `engine`: whether hosts come with a
-    Docker engine.
+    Docker engine. `rootless_logins` are names of hosts to which root does not log in: an administrator does.
     """
 
     name: str
@@ -45,6 +46,7 @@ class HostNetwork:
     directory: Path
     volumes: tuple[str, ...] = ()
     engine: bool = False
+    rootless_logins: frozenset[str] = frozenset()
 
     @property
     def key(self) -> Path:
@@ -104,10 +106,14 @@ class HostNetwork:
         """Return the variables with which Ansible reaches the host."""
         return {
             "ansible_host": host.address,
-            "ansible_user": "root",
+            "ansible_user": self.user_of(host),
             "ansible_ssh_private_key_file": str(self.key),
             "ansible_ssh_common_args": " ".join(self.ssh_options),
         }
+
+    def user_of(self, host: Host) -> str:
+        """Return the only user whom the host lets log in."""
+        return ADMINISTRATOR if host.name in self.rootless_logins else "root"
 
     @property
     def ssh_options(self) -> list[str]:
@@ -160,8 +166,8 @@ class HostNetwork:
 
     def _authorize(self, host: Host) -> None:
         docker(
-            "exec", "--interactive", host.name, "sh", "-c",
-            "umask 077 && mkdir -p /root/.ssh && cat >/root/.ssh/authorized_keys",
+            "exec", "--interactive", "--user", self.user_of(host), host.name, "sh", "-c",
+            "umask 077 && mkdir -p ~/.ssh && cat >~/.ssh/authorized_keys",
             stdin=self.key.with_suffix(".pub").read_bytes(),
         )  # fmt: skip
 
