@@ -1,10 +1,14 @@
 """`doctor`: checks the installation and says what to mend."""
 
+import os
+import pwd
 import shutil
 import sysconfig
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -18,14 +22,17 @@ from muster.core.agents.remapped_ids import remapped_ids_problem
 from muster.core.images.names import familiar
 from muster.core.model.heartbeat import Worker, unworked
 from muster.core.turn.answer import AgentAnswer
-from muster.core.values.errors import MusterError
+from muster.core.values.errors import AgentUnreachableError, MusterError
 from muster.core.values.slots import format_slot
+from muster.engine.agent_engine import engine_of
+from muster.engine.agent_ssh import is_local
 from muster.service.images.catalog import default_reference, load_catalog, tags_on
 from muster.service.scheduler.views import Source
 from muster.service.service import Service, queue_is_worked
 from muster.settings import Settings, load_settings, settings_path
 
 _MOST_NAMED = 8
+_LOGINS_AT_ONCE = 16
 _WORK_IT = "start it (`service muster start`), or run `muster pass` from cron"
 
 
@@ -162,8 +169,40 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     found = f"{len(answers)} agents in {settings.inventory}"
     yield Finding("inventory", bool(answers), found, "put hosts into its group agents")
     known = _known_agents(settings)
-    for answer in sorted(answers, key=lambda answer: answer.agent_id):
-        yield from _agent(answer, settings, is_alone=len(answers) == 1, before=known.get(answer.agent_id))
+    # Each is a login of its own, which takes a while.
+    with ThreadPoolExecutor(_LOGINS_AT_ONCE) as pool:
+        found_of = partial(_found_of, settings=settings, is_alone=len(answers) == 1, known=known)
+        for findings in pool.map(found_of, sorted(answers, key=lambda answer: answer.agent_id)):
+            yield from findings
+
+
+def _found_of(answer: AgentAnswer, *, settings: Settings, is_alone: bool, known: Mapping[str, Agent]) -> list[Finding]:
+    return list(_agent(answer, settings, is_alone=is_alone, before=known.get(answer.agent_id)))
+
+
+def unreachable_finding(name: str, answer: AgentAnswer) -> Finding:
+    """Tell why an agent was not observed. Ansible may have reached it for another user, with that user's keys."""
+    remedy = "mend it, then run `muster pass`"
+    if "Permission denied (" in answer.problem:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        remedy = (
+            f"the keys of {user} on this machine are not accepted: give it one that is, in its ~/.ssh or by "
+            "ansible_ssh_private_key_file in the inventory (the daemon is root), then run `muster pass`"
+        )
+    return Finding(name, ok=False, found=answer.problem, remedy=remedy)
+
+
+def _engine(name: str, agent: Agent) -> Finding:
+    """Return whether `exec`, `logs` and image copies reach the agent's engine, which they do without Ansible."""
+    check = f"{name}: engine by ssh"
+    try:
+        with engine_of(agent):
+            return Finding(check, ok=True, found="`muster exec` and `muster logs` reach it")
+    except AgentUnreachableError as error:
+        found, _, remedy = str(error).removeprefix(f"{name}: ").partition("; ")
+        return Finding(
+            check, ok=False, found=found, remedy=remedy or "let its sshd forward (AllowStreamLocalForwarding)"
+        )
 
 
 def _known_agents(settings: Settings) -> Mapping[str, Agent]:
@@ -232,7 +271,7 @@ def _agent(
     """Yield what an agent's answer tells, and what it lacks of what it had `before`."""
     name, report = f"agent {answer.agent_id}", answer.report
     if report is None:
-        yield Finding(name, ok=False, found=answer.problem, remedy="mend it, then run `muster pass`")
+        yield unreachable_finding(name, answer)
         return
     yield Finding(name, ok=True, found=f"Docker {report.docker.version}, {report.docker.storage_driver}")
     runtime = report.runtime
@@ -243,6 +282,8 @@ def _agent(
         "run playbooks/site.yml --tags session_runtime",
     )
     agent = reported_again(before, answer.agent_id, report, answer.inventory, time.time())
+    if not is_local(agent):
+        yield _engine(name, agent)
     if problem := toolkit_problem(report):
         found, _, remedy = problem.partition("; ")
         yield Finding(f"{name}: container toolkit", ok=False, found=found, remedy=remedy)

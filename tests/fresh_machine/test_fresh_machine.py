@@ -94,6 +94,19 @@ def test_the_demo_runs_again_and_provisioning_changes_nothing(machine: Machine) 
     assert "$ muster exec demo -- ssh sub2 hostname\nsub2" in output
 
 
+def test_provisioning_says_what_the_daemon_cannot_do(machine: Machine) -> None:
+    """The daemon has root's ssh keys, and not those of who provisions: without a word all looked well."""
+    inventory = (
+        "{all: {children: {control: {hosts: {localhost: {ansible_connection: local}}}, agents: {hosts: AGENTS}}}}"
+    )
+    agents = "{localhost: {ansible_connection: local}, far: {ansible_host: 127.0.0.1, ansible_port: 1}}"
+    machine.run(f"echo '{inventory.replace('AGENTS', agents)}' >/root/two.yml")
+    provide = PLAYBOOK.replace("inventory/local.yml", "/root/two.yml") + " --tags control_node --limit localhost"
+    output = re.sub(r"\s+", " ", machine.run(provide))
+    assert "`muster doctor` on localhost finds:" in output
+    assert re.search(r"agent far: unreachable: [^;]*Connection refused[^;]*; mend it, then run `muster pass`", output)
+
+
 def test_clean_demo_leaves_nothing(machine: Machine) -> None:
     machine.run("./dev clean-demo")
     assert machine.run("docker ps --all --quiet") == ""

@@ -8,8 +8,9 @@ import pytest
 
 from tests.control_node import ROOT, SCRIPTS
 from tests.done import Done
-from tests.lab.bring_up import RUNTIME, changes, provision_again
+from tests.lab.bring_up import NETWORK, RUNTIME, changes, provision_again
 from tests.lab.control_node import LabControlNode
+from tests.lab.host import ADMINISTRATOR
 from tests.lab.lab import Lab
 
 pytestmark = pytest.mark.timeout(900)
@@ -77,6 +78,17 @@ def test_a_command_that_is_killed_leaves_no_tunnel_behind(lab_node: LabControlNo
         assert command.stdout.readline() == b"begun\n"
         command.kill()
     assert list(tmp_path.iterdir()) == []
+    lab_node.run("terminate", name, "--wait")
+
+
+def test_an_administrator_who_has_sudo_serves_as_well_as_root(lab: Lab, lab_node: LabControlNode) -> None:
+    """Nobody put them into the group docker, and sshd opens sockets as the user who logged in."""
+    assert NETWORK.user_of(lab.hosts[1]) == ADMINISTRATOR
+    assert "docker" not in lab.run(lab.hosts[1].name, "id", "--name", "--groups", ADMINISTRATOR).out.split()
+    name = lab_node.start("--agent", lab.hosts[1].name)
+    assert lab_node.exec(name, "hostname").out == "main1\n"
+    findings = {finding["check"]: finding for finding in lab_node.run("doctor", "--json", check=False).json()}
+    assert [findings[f"agent {host.name}: engine by ssh"]["ok"] for host in lab.hosts] == [True, True, True]
     lab_node.run("terminate", name, "--wait")
 
 

@@ -1,10 +1,12 @@
 """What `muster doctor` finds of agents."""
 
+import os
+import pwd
 from dataclasses import replace
 
 import pytest
 
-from muster.cli.doctor import _agent, _known_agents, encryption_finding, gpu_findings
+from muster.cli.doctor import _agent, _known_agents, encryption_finding, gpu_findings, unreachable_finding
 from muster.core.agents.agent import reported_again
 from muster.core.turn.answer import AgentAnswer
 from muster.settings import load_settings
@@ -86,3 +88,14 @@ def test_gpus_that_the_engine_does_not_give_as_the_site_wants_it_are_a_finding(w
     )
     assert way.ok is ok
     assert way.found.startswith(found)
+
+
+def test_whose_keys_an_agent_refuses_is_said():
+    """Ansible may have reached it with another user's keys, and all looked well."""
+    refused = AgentAnswer("a1", problem="unreachable: admin@a1: Permission denied (publickey,password).")
+    finding = unreachable_finding("agent a1", refused)
+    assert (finding.ok, finding.found) == (False, refused.problem)
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert finding.remedy.startswith(f"the keys of {user} on this machine are not accepted: give it one that is")
+    gone = unreachable_finding("agent a1", AgentAnswer("a1", problem="unreachable: Connection refused"))
+    assert gone.remedy == "mend it, then run `muster pass`"
