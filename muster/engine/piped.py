@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import IO
 
+from muster.contract.values import one_line
 from muster.core.values.errors import MusterError
 
 _OPTIONS = {
@@ -40,7 +41,7 @@ def start_piped(command: Sequence[str], messages: IO[bytes]) -> subprocess.Popen
 
 
 def last_line(messages: IO[bytes]) -> str:
-    """Return the last line of what it complained of, or an empty text."""
+    """Return the last line of what it complained of, or an empty text. The other machine may have written it."""
     messages.seek(0)
     lines = messages.read(1 << 16).decode(errors="replace").strip().splitlines()
-    return lines[-1].strip()[:300] if lines else ""
+    return one_line(lines[-1].strip()[:300]) if lines else ""

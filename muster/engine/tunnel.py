@@ -3,9 +3,10 @@
 import os
 import secrets
 import shlex
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ ENGINE_SOCKET = "/var/run/docker.sock"
 _CONNECT_TIMEOUT_S = 10
 # Beside connecting: key exchange, login and the shell of a busy host.
 _READY_TIMEOUT_S = 20
+_LAST_WORDS_S = 5
 _OPTIONS = {
     "ConnectTimeout": str(_CONNECT_TIMEOUT_S),
     # A shared connection would keep the forwarding when this process is gone.
@@ -107,6 +109,9 @@ def _problem(agent: Agent, forwarding: Forwarding) -> str:
             return ""
         case b"muster:denied":
             user = ssh_user(agent) or "of its ssh connection"
+            # The remote command is over. What sudo said may come after the answer, but not after ssh's end.
+            with suppress(subprocess.TimeoutExpired):
+                forwarding.process.wait(_LAST_WORDS_S)
             remedy = "let it become root by sudo without a password, or add it to the group docker"
             return f"user {user} may not use its Docker engine{_complaint(forwarding)}; {remedy}"
         case b"muster:missing":
