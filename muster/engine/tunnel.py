@@ -34,8 +34,8 @@ _OPTIONS = {
 }
 _READY, _RELAYED, _DENIED, _MISSING = b"muster:ready", b"muster:relayed", b"muster:denied", b"muster:missing"
 _ANSWERS = (_READY, _RELAYED, _DENIED, _MISSING)
-# It looks at the socket as the user who will open it, then lasts as long as our end of its input. Who may not open it
-# gets a socket of their own from root, where sudo lets them.
+# It looks at the socket as the user who will open it, then lasts as long as our end of its input. A user who may not
+# open it, and has sudo, gets a socket of their own from root.
 _REMOTE = f"""
 if test -w {ENGINE_SOCKET}; then echo {_READY.decode()}; exec cat >/dev/null; fi
 if test -e {ENGINE_SOCKET}; then sudo -n {PYTHON} "$1" {ENGINE_SOCKET}; echo {_DENIED.decode()}

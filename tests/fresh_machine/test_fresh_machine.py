@@ -95,7 +95,7 @@ def test_the_demo_runs_again_and_provisioning_changes_nothing(machine: Machine) 
 
 
 def test_provisioning_says_what_the_daemon_cannot_do(machine: Machine) -> None:
-    """The daemon has root's ssh keys, and not those of who provisions: without a word all looked well."""
+    """The daemon has root's ssh keys, not those of the user who provisions: all looked well without a word."""
     inventory = (
         "{all: {children: {control: {hosts: {localhost: {ansible_connection: local}}}, agents: {hosts: AGENTS}}}}"
     )
