@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import click
@@ -169,15 +168,14 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     found = f"{len(answers)} agents in {settings.inventory}"
     yield Finding("inventory", bool(answers), found, "put hosts into its group agents")
     known = _known_agents(settings)
+
+    def found_of(answer: AgentAnswer) -> list[Finding]:
+        return list(_agent(answer, settings, is_alone=len(answers) == 1, before=known.get(answer.agent_id)))
+
     # Each is a login of its own, which takes a while.
     with ThreadPoolExecutor(_LOGINS_AT_ONCE) as pool:
-        found_of = partial(_found_of, settings=settings, is_alone=len(answers) == 1, known=known)
         for findings in pool.map(found_of, sorted(answers, key=lambda answer: answer.agent_id)):
             yield from findings
-
-
-def _found_of(answer: AgentAnswer, *, settings: Settings, is_alone: bool, known: Mapping[str, Agent]) -> list[Finding]:
-    return list(_agent(answer, settings, is_alone=is_alone, before=known.get(answer.agent_id)))
 
 
 def unreachable_finding(name: str, answer: AgentAnswer) -> Finding:
