@@ -49,7 +49,7 @@ WITH_SSHD = f"""
 export DEBIAN_FRONTEND=noninteractive
 echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/test-host
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends openssh-server sudo
+apt-get install -y -qq --no-install-recommends e2fsprogs openssh-server sudo
 useradd --create-home --shell /bin/bash {ADMINISTRATOR}
 echo '{ADMINISTRATOR} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{ADMINISTRATOR}
 client=$(apt-cache pkgnames docker-cli | grep -x docker-cli || true)

@@ -13,7 +13,8 @@ from tests.waiting import eventually
 
 MANAGER, HOST = "lab-1", "lab-2"
 IMAGE = "muster/default:latest"
-_CODE = "/tmp/agent-code"
+# On some releases /tmp is a file system of its own, into which `docker cp` does not write.
+_CODE = "/var/lib/agent-code"
 _REMOVE = f"""
 import sys
 sys.path.insert(0, "{_CODE}")
@@ -43,7 +44,10 @@ def _small_disk(lab: Lab) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_small_disk")
 def test_a_container_that_could_not_start_for_a_full_disk_holds_no_overlay_once_it_is_removed(lab: Lab) -> None:
-    """Docker 20.10 forgets the attachment: the swarm takes the overlay for in use until the engine is started again."""
+    """Docker 20.10 forgets the attachment: the swarm takes the overlay for in use until the engine is started again.
+
+    Docker 28.5 lets go of the overlay at once.
+    """
     network = container = f"full-{uuid.uuid4().hex[:12]}"
     lab.run(MANAGER, "docker", "network", "create", "--driver", "overlay", "--attachable", network)
     try:
@@ -54,7 +58,9 @@ def test_a_container_that_could_not_start_for_a_full_disk_holds_no_overlay_once_
         started = lab.run(HOST, "docker", "start", container, check=False)
         assert "no space left on device" in started.err
         held = lab.run(HOST, "python3", "-c", _REMOVE, container, check=False)
-        assert held.err.startswith("HeldError: "), "it is not to be removed before its engine lets go of the overlay"
+        if lab.run(HOST, "docker", "version", "--format", "{{.Server.Version}}").out.startswith("20.10."):
+            early = "it is not to be removed before its engine lets go of the overlay"
+            assert held.err.startswith("HeldError: "), early
         free_engine_disk(lab, HOST)
         lab.run(HOST, "python3", "-c", _REMOVE, container)
         assert lab.run(HOST, "docker", "ps", "--all", "--quiet", "--filter", f"name={container}").out == ""

@@ -39,7 +39,12 @@ def folders(lab: Lab) -> tuple[str, ...]:
     assert lab.hosts
     # Kept for the next run: it is large, and goes with the lab.
     if not (SHARED / "torch" / "torch").is_dir():
-        install = (sys.executable, "-m", "pip", "install", "--quiet", "--target", SHARED / "torch", "torch==2.13.0")
+        # For the Python of the kernels, which need not be this machine's.
+        tell = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
+        run = ("docker", "run", "--rm", "--network", "none", "--entrypoint", "python3", "muster/default:latest")
+        version = lab.run(lab.hosts[0].name, *run, "-c", tell).out.strip()
+        target = ("--target", SHARED / "torch", "--python-version", version, "--only-binary", ":all:")
+        install = (sys.executable, "-m", "pip", "install", "--quiet", *target, "torch==2.13.0")
         subprocess.run(install, check=True, timeout=600)
     (SHARED / "job").mkdir(exist_ok=True)
     (SHARED / "job" / "step.py").write_text(STEP)

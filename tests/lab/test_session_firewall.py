@@ -229,13 +229,17 @@ def test_no_kernel_reaches_a_host_the_control_node_or_metadata(
 
 @contextmanager
 def without_the_engines_wall(lab: Lab, host: str) -> Iterator[None]:
-    """Take away what keeps networks apart, as the engine does for a moment whenever it makes one."""
-    jump = ("FORWARD", "--jump", "DOCKER-ISOLATION-STAGE-1")
-    lab.run(host, "iptables", "--wait", "--delete", *jump)
+    """Take away what keeps networks apart before anything is forwarded: Docker 28 and newer have rules for that."""
+    raw = ("iptables", "--wait", "--table", "raw")
+    drops = [rule.split()[1:] for rule in lab.run(host, *raw, "--list-rules", "PREROUTING").out.splitlines()[1:]]
+    for drop in drops:
+        lab.run(host, *raw, "--delete", *drop)
     try:
-        yield
+        with while_the_engine_makes_a_network(lab, host):
+            yield
     finally:
-        lab.run(host, "iptables", "--wait", "--insert", *jump)
+        for drop in drops:
+            lab.run(host, *raw, "--append", *drop)
 
 
 def test_sessions_of_one_host_are_kept_apart_without_the_engine(
@@ -245,7 +249,7 @@ def test_sessions_of_one_host_are_kept_apart_without_the_engine(
     kernels = [alone["kernels"][0], *node.show(pair)["kernels"]]
     one, main, sub = ((only_network(lab, kernel)[1]["IPAddress"], 2200) for kernel in kernels)
     host = lab.hosts[-1].name
-    with without_the_engines_wall(lab, host), while_the_engine_makes_a_network(lab, host):
+    with without_the_engines_wall(lab, host):
         assert reached(lab, kernels[0], [main, sub, (main[0], 0)]) == [], rules
         assert reached(lab, kernels[1], [one, sub, (sub[0], 0)]) == [sub, (sub[0], 0)], rules
         with without_rules(lab):
