@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Record this host's state before Muster's roles change it, for playbooks/teardown.yml.
 
-found.json has the installed packages, the accounts (users and groups), and whether there is a Docker engine. It also
-has the texts of files that a role may change or replace; null if there is no such file. Written for Python 3.9.
+found.json has the installed packages, the accounts (users and groups), and whether there is a Docker engine, and
+containerd, which may have come without one. It also has the texts of files that a role may change or replace; null if
+there is no such file. Written for Python 3.9.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ def text(path: str) -> str | None:
         return None
 
 
+def program(name: str) -> bool:
+    return shutil.which(name, path=SYSTEM_PATH) is not None
+
+
 def engine_socket() -> bool:
     """Return whether there is an engine's socket; Podman puts a link to its own there."""
     path = Path("/var/run/docker.sock")
@@ -55,7 +60,8 @@ def main() -> None:
     found = {
         "packages": packages(),
         "accounts": accounts(),
-        "engine": bool(shutil.which("dockerd", path=SYSTEM_PATH)) or engine_socket(),
+        "engine": program("dockerd") or engine_socket(),
+        "containerd": program("containerd") or Path("/run/containerd/containerd.sock").exists(),
         "files": {path: text(path) for path in FILES},
     }
     FOUND.parent.mkdir(mode=0o755, exist_ok=True)

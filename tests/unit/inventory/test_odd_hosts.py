@@ -61,11 +61,49 @@ def test_young_package_lists_without_a_package_are_fetched_again(tmp_path, progr
         assert ("apt: Fetch the package lists" in said) is is_fetched
 
 
+def test_packages_that_would_take_anothers_place_are_refused(tmp_path, programs):
+    """On a node of Kubernetes the distribution's engine would take containerd.io away."""
+    programs("apt-get", '[ "$4" = bash ] || echo "Remv containerd.io [1.7.27-1]"; echo "Inst $4"')
+    chosen = tasks("apt_packages/tasks/main", "Simulate their installation", "Refuse to remove what the host has")
+    chosen[1]["ignore_errors"] = True
+    for name, is_refused in (("bash", False), ("docker.io", True)):
+        said = " ".join(run(tmp_path, chosen, apt_packages_missing=[name]).split())
+        assert ("ignored=1" in said) is is_refused
+        assert ("To install docker.io on host, apt would remove containerd.io." in said) is is_refused
+
+
+@pytest.mark.parametrize(
+    ("found", "stays"),
+    [
+        ({"containerd": True, "packages": []}, True),
+        ({"containerd": False, "packages": ["containerd"]}, False),
+        # Recorded by an earlier version.
+        ({"packages": ["bash", "containerd.io"]}, True),
+        ({"packages": ["bash"]}, False),
+    ],
+)
+def test_containerd_that_ran_without_an_engine_stays_when_the_engine_goes(tmp_path, programs, found, stays):
+    programs("find", f'echo "$1" >>{tmp_path}/emptied')
+    chosen = tasks(
+        "docker_engine/tasks/remove",
+        "Work out whether containerd was there without the engine",
+        "Remove the engine's directories",
+    )
+    own = yaml.safe_load((ROOT / "roles/docker_engine/vars/main.yml").read_text(encoding="utf-8"))
+    kept = {"docker_engine_containerd_directories": own["docker_engine_containerd_directories"]}
+    files = {"files": {"/etc/docker/daemon.json": None}}
+    run(tmp_path, chosen, docker_engine_found={**files, **found}, docker_engine_emptied={}, **kept)
+    emptied = set((tmp_path / "emptied").read_text().split())
+    assert emptied >= {"/etc/docker", "/run/docker", "/var/lib/docker"}
+    assert emptied.isdisjoint(kept["docker_engine_containerd_directories"]) is stays
+
+
 def test_directories_of_an_engine_that_are_not_there_stop_no_teardown_in_any_language(tmp_path, programs):
     programs("find", '[ "$LC_ALL" = C ] && echo No such file >&2 || echo Datei nicht gefunden >&2\nexit 1')
     chosen = tasks("docker_engine/tasks/remove", "Remove the engine's directories")
     found = {"files": {"/etc/docker/daemon.json": None}}
-    assert "failed=0" in run(tmp_path, chosen, docker_engine_found=found, docker_engine_emptied={})
+    others = {"docker_engine_emptied": {}, "docker_engine_keeps_containerd": False}
+    assert "failed=0" in run(tmp_path, chosen, docker_engine_found=found, **others)
 
 
 def test_a_certificate_with_line_ends_of_windows_is_found_in_the_trust_store(tmp_path):
