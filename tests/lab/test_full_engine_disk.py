@@ -58,9 +58,9 @@ def test_a_container_that_could_not_start_for_a_full_disk_holds_no_overlay_once_
         started = lab.run(HOST, "docker", "start", container, check=False)
         assert "no space left on device" in started.err
         held = lab.run(HOST, "python3", "-c", _REMOVE, container, check=False)
-        if lab.run(HOST, "docker", "version", "--format", "{{.Server.Version}}").out.startswith("20.10."):
-            early = "it is not to be removed before its engine lets go of the overlay"
-            assert held.err.startswith("HeldError: "), early
+        forgets = lab.run(HOST, "docker", "version", "--format", "{{.Server.Version}}").out.startswith("20.10.")
+        early = "it is not to be removed before its engine lets go of the overlay"
+        assert held.err.startswith("HeldError: ") if forgets else held.code == 0, early
         free_engine_disk(lab, HOST)
         lab.run(HOST, "python3", "-c", _REMOVE, container)
         assert lab.run(HOST, "docker", "ps", "--all", "--quiet", "--filter", f"name={container}").out == ""

@@ -98,6 +98,26 @@ def test_containerd_that_ran_without_an_engine_stays_when_the_engine_goes(tmp_pa
     assert emptied.isdisjoint(kept["docker_engine_containerd_directories"]) is stays
 
 
+@pytest.mark.parametrize(("staying", "going"), [([], ["containerd", "docker.io"]), (["containerd"], ["docker.io"])])
+def test_a_package_that_is_to_stay_is_not_purged_with_what_needed_it(tmp_path, programs, staying, going):
+    """One of containerd's takes the service away that was installed by hand under the same name."""
+    programs("cat", 'echo \'{"packages": ["bash"]}\'')
+    programs("dpkg-query", "echo 'ii  docker.io'")
+    programs("apt-mark", "exit 0")
+    programs(
+        "apt-get",
+        f"""case "$*" in
+*--simulate*docker.io) echo "Purg docker.io [20]"; echo "Purg containerd [1]" ;;
+*--simulate*) ;;
+*) echo "$*" >{tmp_path}/purged ;;
+esac""",
+    )
+    chosen = yaml.safe_load((ROOT / "roles/apt_packages/tasks/teardown.yml").read_text(encoding="utf-8"))
+    own = yaml.safe_load((ROOT / "roles/apt_packages/vars/main.yml").read_text(encoding="utf-8"))
+    run(tmp_path, chosen, **own, apt_packages_names=["docker.io"], apt_packages_staying=staying)
+    assert sorted((tmp_path / "purged").read_text().split()[3:]) == going
+
+
 def test_directories_of_an_engine_that_are_not_there_stop_no_teardown_in_any_language(tmp_path, programs):
     programs("find", '[ "$LC_ALL" = C ] && echo No such file >&2 || echo Datei nicht gefunden >&2\nexit 1')
     chosen = tasks("docker_engine/tasks/remove", "Remove the engine's directories")
