@@ -15,7 +15,7 @@ from typing import IO
 
 from muster.core.agents.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
-from muster.engine.agent_ssh import is_local, ssh_command
+from muster.engine.agent_ssh import by_sh, is_local, ssh_command
 from muster.engine.piped import NoSshError, last_line, ssh_options, start_piped
 
 _OPTIONS = {"ClearAllForwardings": "yes", "ConnectTimeout": "10", "RemoteCommand": "none", "LogLevel": "INFO"}
@@ -135,8 +135,8 @@ def for_loader(program: str) -> bytes:
 @contextmanager
 def running(agent: Agent, program: str, *, patience_s: float, title: str) -> Iterator[AgentProgram]:
     """Start a program on the agent as root, and end it at last. Raises AgentUnreachableError."""
-    remote = f"exec sh -c {shlex.quote(_AS_ROOT)}"
-    command = ["sh", "-c", _AS_ROOT] if is_local(agent) else [*ssh_command(agent, "-T", *ssh_options(_OPTIONS)), remote]
+    ssh = ssh_command(agent, "-T", *ssh_options(_OPTIONS))
+    command = ["sh", "-c", _AS_ROOT] if is_local(agent) else [*ssh, by_sh(_AS_ROOT)]
     with tempfile.TemporaryFile() as messages:
         try:
             process = start_piped(command, messages)

@@ -46,3 +46,15 @@ def ssh_command(agent: Agent, *options: str) -> list[str]:
         *(("-l", ssh_user(agent)) if ssh_user(agent) else ()),
         ssh_address(agent),
     ]
+
+
+def by_sh(script: str, *arguments: str) -> str:
+    """Return a remote command that runs the script by sh, whatever the user's login shell is: sshd gives it to that.
+
+    Raises ValueError for what a login shell changes within quotes: csh takes an end of line for the end of the quoted
+    text and replaces exclamation marks, fish takes backslashes away.
+    """
+    words = ["exec", "sh", "-c", script, "sh", *arguments]
+    if any(character in word for word in words for character in "\n!\\"):
+        raise ValueError(f"not every login shell hands this on as it is: {script}")
+    return shlex.join(words)

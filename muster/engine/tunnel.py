@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from muster.core.agents.agent import Agent
 from muster.core.values.errors import AgentUnreachableError
 from muster.engine.agent_program import PYTHON, for_loader
-from muster.engine.agent_ssh import ssh_command, ssh_user
+from muster.engine.agent_ssh import by_sh, ssh_command, ssh_user
 from muster.engine.forwarding import Forwarding, forwarding_options, ssh_forwarding
 from muster.engine.piped import NoSshError
 from muster.shipped_files import ansible_root
@@ -36,11 +35,11 @@ _READY, _RELAYED, _DENIED, _MISSING = b"muster:ready", b"muster:relayed", b"must
 _ANSWERS = (_READY, _RELAYED, _DENIED, _MISSING)
 # It looks at the socket as the user who will open it, then lasts as long as our end of its input. A user who may not
 # open it, and has sudo, gets a socket of their own from root.
-_REMOTE = f"""
-if test -w {ENGINE_SOCKET}; then echo {_READY.decode()}; exec cat >/dev/null; fi
-if test -e {ENGINE_SOCKET}; then sudo -n {PYTHON} "$1" {ENGINE_SOCKET}; echo {_DENIED.decode()}
-else echo {_MISSING.decode()}; fi
-"""
+_REMOTE = (
+    f"if test -w {ENGINE_SOCKET}; then echo {_READY.decode()}; exec cat >/dev/null; fi; "
+    f'if test -e {ENGINE_SOCKET}; then sudo -n {PYTHON} "$1" {ENGINE_SOCKET}; echo {_DENIED.decode()}; '
+    f"else echo {_MISSING.decode()}; fi"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def _forwarding_to(agent: Agent, directory: Path) -> Iterator[Forwarding]:
     relay = f"/run/muster-engine-{secrets.token_hex(16)}"
     options = forwarding_options(str(directory / "docker.sock"), ENGINE_SOCKET, _OPTIONS)
     options += ["-L", f"{directory}/relayed.sock:{relay}/relayed.sock"]
-    command = [*ssh_command(agent, *options), f"exec sh -c {shlex.quote(_REMOTE)} sh {relay}"]
+    command = [*ssh_command(agent, *options), by_sh(_REMOTE, relay)]
     try:
         with ssh_forwarding(command, _ANSWERS, _READY_TIMEOUT_S, _relay()) as forwarding:
             if problem := _problem(agent, forwarding):

@@ -49,8 +49,8 @@ WITH_SSHD = f"""
 export DEBIAN_FRONTEND=noninteractive
 echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/test-host
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends e2fsprogs openssh-server sudo
-useradd --create-home --shell /bin/bash {ADMINISTRATOR}
+apt-get install -y -qq --no-install-recommends e2fsprogs openssh-server sudo tcsh
+useradd --create-home --shell /bin/tcsh {ADMINISTRATOR}
 echo '{ADMINISTRATOR} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{ADMINISTRATOR}
 client=$(apt-cache pkgnames docker-cli | grep -x docker-cli || true)
 apt-get install -y -qq --no-install-recommends --download-only docker.io $client iptables nftables procps
