@@ -29,9 +29,7 @@ def new_tree(path: Path, fill: Callable[[Path], Path]) -> Path:
 
     `fill` makes it in the directory that it is given, and returns where it lies there.
     """
-    trees = path.with_name(path.name + "-versions")
-    trees.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=BUILDING, dir=str(trees)))
+    work = Path(tempfile.mkdtemp(prefix=BUILDING, dir=str(_directory_of_trees(path))))
     try:
         return fill(work)
     except BaseException:  # nothing is left half made, and the error is raised again
@@ -78,8 +76,15 @@ def _place_of_trees(path: Path) -> Path:
             path.rmdir()  # an engine makes an empty directory where a bind mount's source is missing
         except OSError as error:
             raise TreeError(f"{path} was not made by this role; move it away") from error
+    return _directory_of_trees(path)
+
+
+def _directory_of_trees(path: Path) -> Path:
+    """Return the directory beside `path`, made new if missing. All users may pass it, whatever root's umask is."""
     trees = path.with_name(path.name + "-versions")
-    trees.mkdir(parents=True, exist_ok=True)
+    for missing in reversed([directory for directory in (trees, *trees.parents) if not directory.exists()]):
+        missing.mkdir(exist_ok=True)
+        missing.chmod(0o755)
     return trees
 
 

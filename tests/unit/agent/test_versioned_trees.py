@@ -39,6 +39,16 @@ def test_the_link_leads_to_the_new_tree_and_the_old_one_goes(path):
     assert beside(path) == ["two"]
 
 
+def test_all_users_may_pass_to_the_trees_though_root_hides_what_it_makes(path):
+    before = os.umask(0o077)
+    try:
+        versioned_trees.new_tree(path, lambda work: work)
+    finally:
+        os.umask(before)
+    made_directories = (path.parent, path.with_name("runtime-versions"))
+    assert [oct(directory.stat().st_mode & 0o777) for directory in made_directories] == ["0o755", "0o755"]
+
+
 def test_a_tree_that_is_mounted_stays(path, monkeypatch):
     versioned_trees.switch_over(path, made(path, "one"))
     monkeypatch.setattr(versioned_trees, "_mounted", lambda: {"muster", "runtime-versions", "one", "lib"})
