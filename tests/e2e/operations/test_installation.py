@@ -1,4 +1,4 @@
-"""The wheel in a clean environment: from `pip install` to a session that has run, with no checkout in reach."""
+"""An installation as docs/operations.md describes it, up to a session that has run, with no checkout in reach."""
 
 import os
 import shutil
@@ -19,19 +19,25 @@ pytestmark = pytest.mark.timeout(1800)
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory of the programs of an environment that has nothing but the wheel and what it needs."""
-    directory = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", directory],
-        cwd=ROOT,
-        check=True,
+    """Return the directory of the programs of an environment that was made as docs/operations.md says.
+
+    By a root whose umask hides from users what root makes.
+    """
+    environment = tmp_path_factory.mktemp("installed") / "control"
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Install\n")[2].partition("\n## ")[0]
+    lines = section.split("```\n")[1].splitlines()
+    # Tests change no system's packages; this one has it, or there would be no environment for the tests.
+    lines.remove("apt-get install --yes python3-venv")
+    script = (
+        "\n".join(lines).replace("/opt/muster/control", str(environment)).replace("python3 -m", f"{sys.executable} -m")
     )
-    (wheel,) = directory.glob("*.whl")
-    environment = directory / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    # By this environment's pip, and compiled as it is imported: most of Ansible never is.
-    pip = (sys.executable, "-m", "pip", "--python", environment / "bin" / "python")
-    subprocess.run([*pip, "install", "--quiet", "--no-compile", wheel], cwd=directory, check=True)
+    # Compiled as it is imported: most of Ansible never is.
+    words = ["bash", "-ec", f"umask 077; {script}"]
+    listed = subprocess.run(
+        words, cwd=ROOT, env={**os.environ, "PIP_NO_COMPILE": "0"}, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    assert "site.yml" in listed
     (packages,) = environment.glob("lib/python*/site-packages")
     _take_compiled_code(packages / PLACEMENT)
     return environment / "bin"
@@ -100,6 +106,13 @@ def test_from_the_wheel_to_a_session_that_has_run(run):
             break
     assert run("logs", "first") == "from the wheel\n"
     assert "SUCCESS" in run("show", "first")
+
+
+def test_all_users_can_run_what_root_has_installed(installed):
+    environment = installed.parent
+    looked = [path for path in environment.rglob("*") if path.name != "__pycache__" and ".nb" not in path.name]
+    assert len(looked) > 1000
+    assert [path for path in looked if not path.lstat().st_mode & 0o004] == []
 
 
 def test_a_playbook_that_there_is_not_is_one_line(run):

@@ -1,4 +1,4 @@
-"""`muster playbook`: which there are. An installed one runs in tests/e2e/operations/test_wheel.py."""
+"""`muster playbook`: which there are. An installed one runs in tests/e2e/operations/test_installation.py."""
 
 from tests.command_line import muster
 

@@ -235,6 +235,21 @@ def test_arguments_that_the_server_does_not_know_are_refused_before_its_unit_is_
         assert f"control_node_web_arguments: {problem}" in said
 
 
+@pytest.mark.parametrize(("place", "is_refused"), [("inventory", False), ("nowhere", True), ("of-the-settings", False)])
+def test_an_inventory_that_the_daemon_could_not_read_is_refused(tmp_path, place, is_refused):
+    """Where Ansible runs on another machine, it may be on that alone: the daemon would know no agent."""
+    words = ("Look for the inventory where the daemon will", "Refuse an inventory that the daemon could not read")
+    chosen = tasks("control_node/tasks/preflight", *words)
+    chosen[1]["ignore_errors"] = True
+    (tmp_path / "inventory").write_text("all:\n", encoding="utf-8")
+    settings = {"inventory": str(tmp_path / "inventory")} if place == "of-the-settings" else {}
+    read = yaml.safe_load((ROOT / "roles/control_node/vars/main.yml").read_text())["control_node_read_inventory"]
+    named = {"control_node_inventory": str(tmp_path / place), "control_node_settings": settings}
+    said = " ".join(run(tmp_path, chosen, control_node_read_inventory=read, **named).split())
+    assert (f"control_node_inventory: {tmp_path / place} is not on" in said) is is_refused
+    assert ("ignored=1" in said) is is_refused
+
+
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
