@@ -199,7 +199,10 @@ def _engine(name: str, agent: Agent) -> Finding:
     except AgentUnreachableError as error:
         found, _, remedy = str(error).removeprefix(f"{name}: ").partition("; ")
         return Finding(
-            check, ok=False, found=found, remedy=remedy or "let its sshd forward (AllowStreamLocalForwarding)"
+            check,
+            ok=False,
+            found=found,
+            remedy=remedy or "let its sshd forward sockets (AllowStreamLocalForwarding, DisableForwarding)",
         )
 
 
