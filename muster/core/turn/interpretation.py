@@ -20,6 +20,7 @@ from muster.core.turn.late_ends import asking_before_ends
 from muster.core.turn.late_signals import with_late_signals
 from muster.core.turn.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.turn.open_visits import step_of
+from muster.core.turn.renamed_hosts import with_kernels_of_others
 from muster.core.turn.touch import RESISTING, STRAY_FILES, last_words_of, spooled, unsent
 from muster.core.usage.kernel import KernelUsage
 
@@ -92,7 +93,7 @@ def _interpret_answers(
         for answer in answers
         if answer.report is not None
     )
-    reporting = with_foreign_kernels(said, snapshot)
+    reporting = with_kernels_of_others(with_foreign_kernels(said, snapshot), snapshot)
     usage = _usage(snapshot, ledger, answers, rules, gone)
     ledger = replace(
         ledger,

@@ -18,6 +18,7 @@ from muster.core.turn.late_ends import asking_before_ends
 from muster.core.turn.late_signals import with_late_signals
 from muster.core.turn.ledger import LIVE, PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.turn.pulls import ImagePull
+from muster.core.turn.renamed_hosts import runs_kernels_of_others
 from muster.core.turn.touch import NO_MEMORY, Touched, kept_for_gangs, leftovers, touches
 from muster.core.turn.verdicts import agents_by_the_clock, records_by_the_clock
 
@@ -237,7 +238,8 @@ def _touched(snapshot: Snapshot, ledger: Ledger) -> Touched:
 
 
 def _may_be_visited(agent: Agent, snapshot: Snapshot) -> bool:
-    return agent.state is AgentState.ALIVE and not runs_foreign_kernels(agent, snapshot)
+    is_kept = runs_foreign_kernels(agent, snapshot) or runs_kernels_of_others(agent, snapshot)
+    return agent.state is AgentState.ALIVE and not is_kept
 
 
 def _launchable(snapshot: Snapshot, ledger: Ledger, agents: Mapping[str, Agent]) -> set[str]:

@@ -8,14 +8,16 @@ from muster.core.agents.launch_record import LaunchRecord
 from muster.core.agents.silence import excused, is_silent
 from muster.core.model.snapshot import Snapshot
 from muster.core.turn.ledger import Ledger, Silence, TurnRules
+from muster.core.turn.renamed_hosts import named_otherwise
 
 
 def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) -> tuple[Agent, ...]:
     """Return the agents that have become something else since they were last visited, as they are now.
 
     An agent is LOST `lost_after_s` after the first visit to which it gave no report, if it gave none to a later one
-    either: the first may only have been slow. It must have been silent lately: a control node that was itself asleep
-    asks once more. That others answered once tells nothing of the control node's network while they are asked again.
+    either: the first may only have been slow. One whose host answers by another name is not. It must have been silent
+    lately: a control node that was itself asleep asks once more. That others answered once tells nothing of the control
+    node's network while they are asked again.
     """
     # Times of a clock that was set back since.
     ahead = tuple(agent.set_back(snapshot.now) for agent in snapshot.agents if agent.is_silent_after(snapshot.now))
@@ -30,6 +32,7 @@ def agents_by_the_clock(snapshot: Snapshot, ledger: Ledger, rules: TurnRules) ->
         replace(agent, state=AgentState.LOST)
         for agent in overdue
         if agent.id not in kept and _is_confirmed(agent, ledger.silences.get(agent.id), snapshot.now, rules)
+        if not named_otherwise(agent, snapshot)
     )
 
 
