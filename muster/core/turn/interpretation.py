@@ -20,7 +20,7 @@ from muster.core.turn.late_ends import asking_before_ends
 from muster.core.turn.late_signals import with_late_signals
 from muster.core.turn.ledger import PAUSE_AFTER_FAILURE_S, Ledger, TurnRules
 from muster.core.turn.open_visits import step_of
-from muster.core.turn.renamed_hosts import with_kernels_of_others
+from muster.core.turn.renamed_hosts import runs_kernels_of_others, with_kernels_of_others
 from muster.core.turn.touch import RESISTING, STRAY_FILES, last_words_of, spooled, unsent
 from muster.core.usage.kernel import KernelUsage
 
@@ -116,13 +116,15 @@ def _interpret_answers(
     if ledger.adoption is not None:
         ledger = replace(ledger, adoption=ledger.adoption.hearing(reports))
     shown = _as_reported(awaited, reporting)
+    # Another host's report says nothing of what is no longer in it.
+    own = {agent.id: reports[agent.id] for agent in reporting if not runs_kernels_of_others(agent, snapshot)}
     ledger = asking_before_ends(shown, ledger)
     meaning = Interpretation(
         ledger,
         logs=tuple(_logs(answers)),
         usage=tuple(usage.values()),
         reporting=reporting,
-        events=tuple(observe(shown, reports, ledger.asked(shown))) if reports and ledger.adoption is None else (),
+        events=tuple(observe(shown, own, ledger.asked(shown))) if reports and ledger.adoption is None else (),
         records=_records(snapshot, _without_removed_images(shown, ledger, outcomes), rules),
     )
     began = {visit.number: visit.since for visit in ledger.visits.visits}

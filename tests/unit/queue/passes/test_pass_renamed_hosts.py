@@ -1,5 +1,7 @@
 """A host that the inventory gives another name while sessions run there: they go on, and are the former agent's."""
 
+from dataclasses import replace
+
 import pytest
 
 from muster.core.agents.agent import AgentState
@@ -78,6 +80,22 @@ def test_sessions_that_a_user_ends_leave_the_host_to_its_new_name(node):
     assert (node.state(node.ran), node.state(there), agent_of(node, "a9").problem) == (S.TERMINATED, S.RUNNING, "")
     assert list(node.gateway.agents["a9"].containers) == [there.id]
     assert {agent.id for agent in node.store.agents.all()} == {"a2", "a9"}
+
+
+def test_an_agent_that_the_inventory_leads_to_anothers_host_keeps_what_it_had(control_node):
+    """Such as by an address that was copied from another line."""
+    node = control_node(an_agent("a1", cpus=4), an_agent("a2", cpus=4))
+    first, second = (node.submit(agents=(name,)) for name in ("a1", "a2"))
+    node.run()
+    right = node.gateway.agents["a2"]
+    node.gateway.agents["a2"] = replace(node.gateway.agents["a1"], id="a2")
+    passes(node, LOST_AFTER_S * 2)
+    assert agent_of(node, "a2").problem.startswith("its host runs sessions that were placed on a1")
+    assert [container.state for container in node.gateway.agents["a1"].containers.values()] == ["running"]
+    node.gateway.agents["a2"] = right
+    passes(node, 60)
+    assert [node.state(session) for session in (first, second)] == [S.RUNNING, S.RUNNING]
+    assert (agent_of(node, "a2").problem, list(right.containers)) == ("", [second.id])
 
 
 def test_a_host_that_left_under_any_name_is_lost_with_its_sessions(node):
