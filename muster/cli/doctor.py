@@ -126,7 +126,10 @@ def _worked(settings: Settings) -> Finding:
     """Tell a daemon that works from one that is dead or hangs, and passes by cron from none."""
     running = queue_is_worked(settings)
     with Service.opened(settings) as service:
-        last = service.last_heartbeat()
+        last, problem = service.last_heartbeat(), service.problem_of_cluster()
+    if problem:
+        found, _, remedy = problem.partition("; ")
+        return Finding("cluster", ok=False, found=found, remedy=remedy)
     silent = last is None or unworked(last, None, time.time(), settings.unworked_limit_s) is not None
     seen = "never" if last is None else f"{age(last.at)} ago by {last.worker} on {last.host}, process {last.pid}"
     if running and not silent:

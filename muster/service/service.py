@@ -80,6 +80,10 @@ class Service:
         """Return the database's URL, without its password."""
         return self._store.shown_url
 
+    def problem_of_cluster(self) -> str:
+        """Return why the queue cannot be worked under the settings' name of the cluster; empty if it can."""
+        return self._store.queue.problem_of_cluster(self.settings.cluster)
+
     def lossy_settings(self) -> tuple[str, ...]:
         """Return the settings of the database's server by which commits may be lost in a crash."""
         return self._store.lossy_settings()

@@ -8,10 +8,13 @@ from contextlib import AbstractContextManager
 import sqlalchemy as sa
 
 from muster.core.lifecycle.adoption import Adoption
+from muster.core.model.session import PLACED
+from muster.core.values.errors import SettingsError
 from muster.store.database.connection import reading, writing
-from muster.store.database.counters import increment_counter, set_counter, value_of, values_of
+from muster.store.database.counters import increment_counter, number_of, set_counter, value_of, values_of
 from muster.store.database.fence import WORKER, WorkerMark, writing_as
-from muster.store.database.place import place_number, place_of
+from muster.store.database.place import place_of
+from muster.store.database.tables import sessions
 
 log = logging.getLogger("muster.store")
 _GENERATION = "generation"
@@ -22,8 +25,10 @@ _FINISHED = "finished"
 _RESTORED = "restored"
 _RESTORED_HOLDING = "restored holding"
 _ADOPTED = "adopted"
-# By `place_number`; none in databases from before it was noted.
+# By `number_of`; none in databases from before it was noted.
 _PLACE = "place"
+# By `number_of`; none in databases from before it was noted.
+_CLUSTER = "cluster"
 # In the SQL of both databases.
 _NOTE = """
 INSERT INTO counters (name, value) VALUES ('restored', 1)
@@ -65,7 +70,7 @@ class QueueNumbers:
         with writing(self._engine) as connection:
             number = increment_counter(connection, WORKER)
             place = place_of(connection)
-            before, now = value_of(connection, _PLACE), place_number(place)
+            before, now = value_of(connection, _PLACE), number_of(place)
             # An adoption that is to come already may be to hold what is pending.
             is_due = value_of(connection, _RESTORED) != value_of(connection, _ADOPTED)
             may_be_older = bool(before and now and before != now) and not is_due
@@ -76,6 +81,32 @@ class QueueNumbers:
         if may_be_older:
             log.warning("the database lies elsewhere than before, and may lack what was decided last")
         return WorkerMark(number, place if self._engine.dialect.name == "postgresql" else "")
+
+    def note_cluster(self, name: str) -> None:
+        """Record the name of the cluster by which agents label what runs from now on.
+
+        Raises SettingsError if sessions that run were launched under another one: nothing of them would be found.
+        """
+        if problem := self.problem_of_cluster(name):
+            raise SettingsError(f"cluster: {problem}")
+        if self._value(_CLUSTER) != number_of(name):
+            with writing(self._engine) as connection:
+                set_counter(connection, _CLUSTER, number_of(name))
+
+    def problem_of_cluster(self, name: str) -> str:
+        """Return why the queue cannot be worked under this name of the cluster; empty if it can."""
+        running = sa.select(sa.func.count()).select_from(sessions).where(sessions.c.state.in_(PLACED))
+        with reading(self._engine) as connection:
+            if value_of(connection, _CLUSTER) in {0, number_of(name)}:
+                return ""
+            count = connection.execute(running).scalar()
+        if not count:
+            return ""
+        what = "1 session runs" if count == 1 else f"{count} sessions run"
+        return (
+            f"{what} under another name of the cluster than {name}, by which agents would find nothing of them;"
+            " put the former name back, or end all sessions under it first"
+        )
 
     def working_as(self, worker: WorkerMark) -> AbstractContextManager[None]:
         """Let this thread write for a worker, as long as no newer one has begun, on no other server.

@@ -12,7 +12,7 @@ from muster.core.agents.launch_record import LaunchRecord
 from muster.core.lifecycle.transitions import transition
 from muster.core.model.session import KernelLog, SessionState
 from muster.core.usage.kernel import KernelUsage
-from muster.core.values.errors import QueueLockLostError
+from muster.core.values.errors import QueueLockLostError, SettingsError
 from muster.store.database.connection import new_engine
 from tests.strategies.agents import make_agent
 from tests.strategies.sessions import make_session
@@ -130,6 +130,34 @@ def test_a_worker_that_begins_waits_for_what_the_one_before_is_writing(url, stor
         seen = other.session_revision()
         written.result()
     assert other.session_revision() == seen
+
+
+def test_a_cluster_keeps_its_name_while_sessions_run(url, store, open_store):
+    """By another name agents would report nothing of them, and a settings file would end all that runs."""
+    first, second = make_session(1), make_session(2)
+    store.add([first, second])
+    store.queue.note_cluster("one")
+    store.queue.note_cluster("two")
+    store.apply([transition(session, SessionState.SCHEDULED, "placed", NOW) for session in (first, second)])
+    store.queue.note_cluster("two")
+    other = open_store(url)
+    with pytest.raises(SettingsError, match="cluster: 2 sessions run under another name of the cluster than one"):
+        other.queue.note_cluster("one")
+    assert other.queue.problem_of_cluster("two") == ""
+    placed = (replace(session, state=SessionState.SCHEDULED) for session in (first, second))
+    store.apply([transition(session, SessionState.PENDING, "again", NOW) for session in placed])
+    other.queue.note_cluster("one")
+    assert store.queue.problem_of_cluster("two") == ""
+
+
+def test_a_database_that_knows_no_name_of_its_cluster_takes_the_first(store):
+    """As one of an earlier version, whose sessions run."""
+    session = make_session(1)
+    store.add([session])
+    store.apply([transition(session, SessionState.SCHEDULED, "placed", NOW)])
+    assert store.queue.problem_of_cluster("one") == ""
+    store.queue.note_cluster("one")
+    assert store.queue.problem_of_cluster("two").startswith("1 session runs under another name")
 
 
 def test_passes_are_requested_by_number_and_finished_up_to_a_number(store):

@@ -63,7 +63,8 @@ class QueueLoop:
     """The loop holds the queue's lock for as long as it runs.
 
     `on_report` gets each agent that gave a report. `on_recorded` is called when answers are in the database.
-    `between_turns` is called after each. `worker` names the command that runs it, for the heartbeat.
+    `between_turns` is called after each. `worker` names the command that runs it, for the heartbeat. Raises
+    SettingsError where the settings give the cluster another name than what runs has.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class QueueLoop:
         self._on_recorded = on_recorded
         self._between_turns = between_turns
         self._inbox: SimpleQueue[Fact | Nudge | KernelDied] = SimpleQueue()
+        shell.store.queue.note_cluster(settings.cluster)
         self._worker = QueueWorker(shell, self._inbox.put)
         self._timer = PassTimer(shell.store)
         self._pulse = Pulse(shell.store, worker, shell.clock)

@@ -4,7 +4,6 @@ A replica becomes the primary without the newest commits, a dump is loaded into 
 a backup of its disk. Nothing in such a database says that it is not the one of before; its place does.
 """
 
-import hashlib
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -29,11 +28,6 @@ def place_of(connection: sa.Connection) -> str:
         # Some who offer PostgreSQL as a service allow nobody to ask that. What may pass, such as a timeout, is raised:
         # a worker that does not know the place would not notice that it is another one.
         return ""
-
-
-def place_number(place: str) -> int:
-    """Return a number that fits a counter and differs between places; 0 for none that is known."""
-    return int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest()) >> 1 if place else 0
 
 
 def _file_of(connection: sa.Connection) -> str:
