@@ -21,6 +21,8 @@ from muster.core.values.slots import Slots
 
 UNIT = 1000
 HAS_LEFT = "it is no longer in the inventory"
+# What gave no agent at all is more likely broken than meant so: a file cut short, or a program without its source.
+NAMES_NOBODY = "the inventory names no agent"
 
 
 class AgentState(StrEnum):
@@ -188,6 +190,11 @@ class Agent:
         """Return whether the inventory no longer names it."""
         return self.problem == HAS_LEFT
 
+    @property
+    def is_unnamed_with_all(self) -> bool:
+        """Return whether the inventory named no agent at all when it was last read."""
+        return self.problem == NAMES_NOBODY
+
     def unanswered(self, problem: str, since: float, *, reached: bool = True) -> "Agent":
         """Return the agent after it gave no report to a visit that began at `since`: UNREACHABLE, if it was not LOST.
 
@@ -195,7 +202,17 @@ class Agent:
         """
         first = since if self.unreachable_since is None else self.unreachable_since
         state = self.state if self.state is AgentState.LOST else AgentState.UNREACHABLE
-        return replace(self, state=state, problem=problem, unreachable_since=first, reached=reached)
+        # Until now nothing was held against it.
+        is_news = self.is_unnamed_with_all and problem != NAMES_NOBODY
+        counts_from = since if is_news else self.silence_counts_from
+        return replace(
+            self,
+            state=state,
+            problem=problem,
+            unreachable_since=first,
+            reached=reached,
+            silence_counts_from=counts_from,
+        )
 
     def is_silent_after(self, now: float) -> bool:
         """Return whether its silence begins later than now: the clock was set back since."""
@@ -209,8 +226,8 @@ class Agent:
         return replace(self, unreachable_since=since, silence_counts_from=counts_from)
 
     def lost_at(self, lost_after_s: float) -> float | None:
-        """Return when it is LOST if it stays silent; None for one that answers or is LOST already."""
-        if self.state is not AgentState.UNREACHABLE or self.unreachable_since is None:
+        """Return when it is LOST if it stays silent; None for one that answers, is LOST already, or is kept."""
+        if self.state is not AgentState.UNREACHABLE or self.unreachable_since is None or self.is_unnamed_with_all:
             return None
         return max(self.unreachable_since, self.silence_counts_from or 0.0) + lost_after_s
 

@@ -27,6 +27,8 @@ def excused(agents: Collection[Agent]) -> frozenset[str]:
 
 def cluster_problem(agents: Collection[Agent]) -> str:
     """Return one line that says what is wrong with the cluster as a whole; empty where nothing is."""
+    if any(agent.is_unnamed_with_all for agent in agents):
+        return "the inventory names no agent: put it right. Its sessions are kept until it names one"
     silent = len(excused(agents))
     if not silent:
         return ""
@@ -34,7 +36,7 @@ def cluster_problem(agents: Collection[Agent]) -> str:
     if remote == 1:
         return (
             "the only agent does not answer: its sessions are kept until it does."
-            " If it is gone for good, take it out of the inventory"
+            " If it is gone for good, put another host in its place in the inventory"
         )
     return (
         f"{silent} of {remote} agents do not answer: the network of the control node seems to be down."

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from muster.contract.outcome import Outcome
-from muster.core.agents.agent import HAS_LEFT, Agent, AgentState, reported_again
+from muster.core.agents.agent import HAS_LEFT, NAMES_NOBODY, Agent, AgentState, reported_again
 from muster.core.agents.launch_record import LaunchOutcome, LaunchRecord, records_after
 from muster.core.agents.silence import is_cut_off
 from muster.core.lifecycle.launch_usage import Sample, samples_in
@@ -287,7 +287,10 @@ def _interpret_end(snapshot: Snapshot, meaning: Interpretation, end: VisitOver) 
     known = visit.waiting & {agent.id for agent in snapshot.agents}
     needed = known & {agent_id for session in snapshot.placed for agent_id in session.agents}
     meaning = replace(meaning, forgotten=meaning.forgotten | (known - needed))
-    return _with_silent(snapshot, meaning, dict.fromkeys(needed, _Silence(HAS_LEFT, visit.since, reached=False)))
+    # Those in other visits were named when these began.
+    names_nobody = not visit.answered and len(known) == len(snapshot.agents)
+    silence = _Silence(NAMES_NOBODY if names_nobody else HAS_LEFT, visit.since, reached=False)
+    return _with_silent(snapshot, meaning, dict.fromkeys(needed, silence))
 
 
 def _without_signals(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.agents.agent import HAS_LEFT, Agent, AgentState
+from muster.core.agents.agent import HAS_LEFT, NAMES_NOBODY, Agent, AgentState
 from muster.core.agents.agent_connection import AgentConnection
 from muster.core.agents.silence import cluster_problem, excused, is_cut_off
 from tests.strategies.agents import make_agent
@@ -69,4 +69,6 @@ def test_an_agent_that_has_left_the_inventory_may_be_lost_in_any_case():
 
 def test_the_problem_says_what_is_kept_and_what_to_do():
     assert cluster_problem(cluster(0, 3)).startswith("3 of 3 agents do not answer: the network of the control node")
-    assert "take it out of the inventory" in cluster_problem(cluster(0, 1))
+    assert "put another host in its place in the inventory" in cluster_problem(cluster(0, 1))
+    unnamed = [agent.unanswered(NAMES_NOBODY, NOW, reached=False) for agent in cluster(3, 0)]
+    assert cluster_problem(unnamed).startswith("the inventory names no agent: put it right.")

@@ -7,7 +7,7 @@ import pytest
 from muster.core.agents.agent import AgentState
 from muster.core.model.session import Result, SessionState
 from tests.simulated.agents import SimulatedAgent
-from tests.simulated.control_node import LOST_AFTER_S, Crash
+from tests.simulated.control_node import LOST_AFTER_S, Crash, an_agent
 from tests.unit.queue.passes.hosts_away.agents_away import (
     gang,
     goes_away_when,
@@ -181,23 +181,31 @@ def test_a_session_that_is_ended_does_not_wait_for_a_lost_agent(node, agents):
 def test_an_agent_that_the_inventory_no_longer_names_is_forgotten_once_nothing_is_on_it(node):
     session = node.submit()
     node.run()
-    node.gateway.agents.clear()
+    node.gateway.agents = {"a9": an_agent("a9")}
     node.run()
-    (agent,) = node.store.snapshot(node.now).agents
+    agent, _ = node.store.snapshot(node.now).agents
     assert (agent.id, agent.problem) == (node.session(session).agents[0], "it is no longer in the inventory")
     is_lost(node)
     assert node.session(session).reason == f"agent {agent.id} was lost"
     node.run()
-    assert node.store.snapshot(node.now).agents == ()
+    assert [agent.id for agent in node.store.snapshot(node.now).agents] == ["a9"]
 
 
-def test_an_inventory_that_for_a_moment_names_nobody_ends_no_session(node):
+def test_an_inventory_that_names_nobody_ends_no_session(node):
+    """As a program whose source is down, or a file that was cut short."""
     session = node.submit()
     node.run()
     named = dict(node.gateway.agents)
     node.gateway.agents.clear()
     node.run()
-    node.gateway.agents.update(named)
+    assert known(node, "a1").problem == "the inventory names no agent"
+    is_lost(node)
+    node.gateway.agents = {"a9": an_agent("a9")}
+    # Who is missing now is lost when it has been for long.
+    node.run()
+    node.run()
+    assert node.state(session) is S.RUNNING
+    node.gateway.agents |= named
     node.run()
     assert node.state(session) is S.RUNNING
     assert known(node, "a1").state is AgentState.ALIVE

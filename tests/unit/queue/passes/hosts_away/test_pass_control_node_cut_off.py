@@ -62,7 +62,7 @@ def test_the_time_of_an_agent_that_stays_silent_counts_from_when_others_answer(n
     assert [node.state(session) for session in sessions] == [S.RUNNING, S.RUNNING, S.TERMINATED]
 
 
-def test_the_only_agent_is_not_lost_until_it_leaves_the_inventory(control_node):
+def test_the_only_agent_is_not_lost_until_another_is_in_its_place(control_node):
     node = control_node(an_agent("a1", connection="ssh"))
     session = node.submit()
     node.run()
@@ -70,7 +70,7 @@ def test_the_only_agent_is_not_lost_until_it_leaves_the_inventory(control_node):
     node.run()
     hours_pass(node)
     assert (states(node), node.state(session)) == ([AgentState.UNREACHABLE], S.RUNNING)
-    node.gateway.agents.clear()
+    node.gateway.agents = {"a2": an_agent("a2", connection="ssh")}
     node.run()
     hours_pass(node)
     assert node.state(session) is S.TERMINATED
