@@ -19,7 +19,7 @@ from muster.cli.context import (
     split_kernel,
     unwarned_backend,
 )
-from muster.cli.sessions.server_ssh import written_config
+from muster.cli.sessions.server_ssh import lacks_key, written_config
 from muster.core.model.session import Kernel, Session, kernel_named
 from muster.core.spec.session_spec import MAX_TASKS
 from muster.core.values.errors import BadInputError, MusterError, NotFoundError
@@ -112,6 +112,12 @@ def _ssh_by_server(reference: str, command: Sequence[str], *, print_only: bool) 
     if found.notice:
         click.echo(f"muster: {found.notice.strip()}", err=True)
     config = written_config(access, server_options())
+    if lacks_key():
+        click.echo(
+            "muster: ssh needs a key, and you have none: make one by `ssh-keygen`, and sessions that you submit after"
+            f" that let you in. `muster exec {found.name} -- sh` needs none",
+            err=True,
+        )
     _become_ssh(["ssh", "-F", str(config), kernel, *command])
 
 

@@ -44,6 +44,16 @@ def written_config(access: SshAccessView, server_options: Sequence[str]) -> Path
     return config
 
 
+def lacks_key() -> bool:
+    """Return whether ssh has no key to offer: no file of a usual name, no agent, and nothing else that may name one."""
+    try:
+        directory = Path.home() / ".ssh"
+        may_have_one = any(directory.glob("id_*")) or (directory / "config").exists()
+    except (OSError, RuntimeError):
+        return False
+    return not may_have_one and "SSH_AUTH_SOCK" not in os.environ
+
+
 def proxy_command(access: SshAccessView, kernel: str, server_options: Sequence[str]) -> str:
     """Return a line for ssh that connects to the sshd of a kernel as `muster exec` does."""
     nc = [_BUSYBOX, "nc", "127.0.0.1", str(access.port)]

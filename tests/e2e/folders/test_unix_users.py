@@ -151,6 +151,7 @@ def _logins(muster: Muster, login: str, socket_path: Path, monkeypatch: pytest.M
     with muster_on_path(socket_path.parent, "/usr/bin/python3", become(login)) as directory:
         monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
         _log_in(muster)
+        _log_in_without_a_key(muster, login)
         _log_in_as_an_editor_does(muster, login)
 
 
@@ -158,6 +159,18 @@ def _log_in(muster: Muster) -> None:
     assert muster("ssh", "desk", "hostname; id -un").out == "main1\nwork\n"
     assert muster("ssh", "desk:sub1", "hostname").out == "sub1\n"
     assert muster("ssh", "desk", "--print").out.startswith("ssh -p ")
+
+
+def _log_in_without_a_key(muster: Muster, login: str) -> None:
+    directory = Path(pwd.getpwnam(login).pw_dir) / ".ssh"
+    away = directory.rename(directory.with_name("away"))
+    try:
+        said = muster("ssh", "desk", "hostname", code=255).err
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        away.rename(directory)
+    assert "make one by `ssh-keygen`" in said
+    assert "Permission denied" in said
 
 
 def _log_in_as_an_editor_does(muster: Muster, login: str) -> None:
