@@ -23,13 +23,21 @@ def with_foreign_kernels(agents: Iterable[Agent], snapshot: Snapshot) -> tuple[A
     return tuple(_with_foreign_kernels(agent, snapshot) for agent in agents)
 
 
+def listed(session_ids: Iterable[str]) -> str:
+    """Return the starts of some of these ids, and how many more there are.
+
+    All users see an agent's problem, and not others' names of sessions.
+    """
+    names = sorted({session_id[:8] for session_id in session_ids})
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
 def _with_foreign_kernels(agent: Agent, snapshot: Snapshot) -> Agent:
-    names = sorted({k.session_id[:8] for k in agent.report.kernels if k.generation < snapshot.begins_at})
-    if not names:
+    foreign = [kernel.session_id for kernel in agent.report.kernels if kernel.generation < snapshot.begins_at]
+    if not foreign:
         return agent
-    listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     problem = (
-        f"it has containers of sessions that are older than this database ({listed}): see `database` and `state_dir`"
-        " in the settings, restore a backup, or remove them with `muster pass --remove-unknown`"
+        f"it has containers of sessions that are older than this database ({listed(foreign)}): see `database` and"
+        " `state_dir` in the settings, restore a backup, or remove them with `muster pass --remove-unknown`"
     )
     return replace(agent, problem="; ".join(filter(None, (agent.problem, problem))))

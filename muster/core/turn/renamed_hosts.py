@@ -10,8 +10,7 @@ from dataclasses import replace
 from muster.core.agents.agent import Agent, AgentState
 from muster.core.model.session import Session, SessionState
 from muster.core.model.snapshot import Snapshot
-
-_SHOWN = 3
+from muster.core.turn.foreign_kernels import listed
 
 
 def runs_kernels_of_others(agent: Agent, snapshot: Snapshot) -> bool:
@@ -40,12 +39,10 @@ def _with_kernels_of_others(agent: Agent, snapshot: Snapshot) -> Agent:
     others = _kernels_of_others(agent, snapshot)
     if not others:
         return agent
-    # All users see an agent's problem, and not others' names of sessions.
-    names = sorted({session.id[:8] for sessions in others.values() for session in sessions})
-    listed = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    ids = listed(session.id for sessions in others.values() for session in sessions)
     former = " and ".join(sorted(others))
     problem = (
-        f"its host runs sessions that were placed on {former} ({listed}): give it that name in the inventory until they"
+        f"its host runs sessions that were placed on {former} ({ids}): give it that name in the inventory until they"
         " have ended, or end them with `muster terminate`"
     )
     return replace(agent, problem="; ".join(filter(None, (agent.problem, problem))))
