@@ -82,7 +82,10 @@ def queue_lock(
         for _ in _tries(between_tries):
             if lock.acquired(wait=wait):
                 break
-        yield lock
+        try:
+            yield lock
+        finally:
+            lock.release()
     finally:
         lock.close()
 
@@ -145,6 +148,11 @@ class _AdvisoryLock:
                 "the lock on the queue is lost: a connection pooler changed the connection to the database;"
                 " let `database` name the server itself"
             )
+
+    def release(self) -> None:
+        """Give the lock back at once: the server ends a connection only some time after it was closed."""
+        with suppress(self._error):
+            self._ask("SELECT pg_advisory_unlock(%s)", _QUEUE)
 
     def close(self) -> None:
         with suppress(self._error):

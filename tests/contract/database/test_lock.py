@@ -3,13 +3,16 @@
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
+import psycopg
 import pytest
 
 from muster.core.values.errors import PassInProgressError, QueueLockLostError, StoreUnavailableError
 from muster.store.database.lock import exclusive, queue_lock
 from tests.contract.forked import Forked
 
+CLOSE = psycopg.Connection.close
 ASKS = "SELECT pg_try_advisory_lock%"
 
 
@@ -66,6 +69,19 @@ def test_queues_of_two_databases_have_nothing_to_do_with_each_other(server, tmp_
 def test_control_nodes_share_the_queue_of_their_database(postgresql_url, tmp_path):
     with queue_lock(postgresql_url, tmp_path / "one", wait=False), pytest.raises(PassInProgressError):
         queue_lock(postgresql_url, tmp_path / "two", wait=False).__enter__()
+
+
+def test_the_lock_is_free_before_the_server_has_ended_its_holders_connection(postgresql_url, tmp_path, monkeypatch):
+    with ExitStack() as at_last:
+
+        def close_later(connection: psycopg.Connection) -> None:
+            at_last.callback(CLOSE, connection)
+
+        monkeypatch.setattr(psycopg.Connection, "close", close_later)
+        with queue_lock(postgresql_url, tmp_path, wait=False):
+            pass
+        with queue_lock(postgresql_url, tmp_path, wait=False) as lock:
+            lock.check()
 
 
 def test_a_holder_whose_connection_ended_loses_the_lock_and_is_notified(
