@@ -27,14 +27,15 @@ def pass_(wait: bool, remove_unknown: bool, as_json: bool) -> None:
 
     Where a daemon or another pass works it, that is asked to go over all of it.
     """
-    from muster.service.control_node import opened, work_once  # noqa: PLC0415 - Ansible's libraries load slowly
+    from muster.core.turn.foreign_kernels import databases_of  # noqa: PLC0415 - libraries load slowly, Ansible's above all
+    from muster.service.control_node import opened, work_once  # noqa: PLC0415
     from muster.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings()
     with opened(settings) as shell:
         if remove_unknown:
             with audited(settings, current_user()):
-                shell.store.queue.disown_unknown()
+                shell.store.queue.disown_unknown(databases_of(shell.store.agents.all()))
         try:
             work = work_once(settings, shell, wait=wait)
         except PassInProgressError:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from muster.contract.values import ContractModel, GpuUuid, Id, Item, Milli, Port, PublicKey
+from muster.contract.values import ContractModel, DatabaseId, GpuUuid, Id, Item, Milli, Port, PublicKey
 
 # These become parts of paths and of names in the engine.
 Cluster = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
@@ -218,6 +218,7 @@ class OverlayEntry(ContractModel):
 class Manifest(ContractModel):
     """A manifest: all that an agent should run. `overlays` is None for all agents but the one that keeps them.
 
+    `databases` are the ids of the database that it comes from, and then of those that this one continues.
     Commands that have not begun by `begin_by_s` seconds after the host's boot must not begin any more; None: whenever.
     `kept_spools` are ids of sessions whose last words stay on the agent, for a later visit to fetch.
     """
@@ -225,6 +226,7 @@ class Manifest(ContractModel):
     version: Literal[1]
     cluster: Cluster
     generation: Number
+    databases: All[DatabaseId]
     runtime_path: HostPath
     sshd_port: Port
     folders_root: HostPath

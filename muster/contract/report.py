@@ -13,6 +13,7 @@ from muster.contract.values import (
     ContainerId,
     ContractError,
     ContractModel,
+    DatabaseId,
     ExitCode,
     Few,
     GpuUuid,
@@ -247,6 +248,7 @@ class Report(ContractModel):
     `gpu_cdi` are the GPUs that the engine can give by CDI; None where it has none.
     `leftovers` are those of the last run with a manifest; None in a report that no such run was before.
     `generation_before` is the newest that the host had accepted before such a run, 0 where it had none; None likewise.
+    `database` is the id of the one whose manifest the host has accepted last.
     """
 
     version: Literal[1] = 1
@@ -273,6 +275,7 @@ class Report(ContractModel):
     images: Many[ImageReport] = ()
     generation: Amount | None = None
     generation_before: Amount | None = None
+    database: DatabaseId | None = None
     kernels: Many[KernelReport] = ()
     networks: Many[NetworkReport] = ()
     spools: Many[Line] = ()

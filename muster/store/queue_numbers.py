@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
@@ -13,6 +13,7 @@ from muster.core.values.errors import SettingsError
 from muster.store.database.connection import reading, writing
 from muster.store.database.counters import increment_counter, number_of, set_counter, value_of, values_of
 from muster.store.database.fence import WORKER, WorkerMark, writing_as
+from muster.store.database.ids import begin_database, continue_databases
 from muster.store.database.place import place_of
 from muster.store.database.tables import sessions
 
@@ -25,6 +26,8 @@ _FINISHED = "finished"
 _RESTORED = "restored"
 _RESTORED_HOLDING = "restored holding"
 _ADOPTED = "adopted"
+# The restore since which the database has its id, plus one; 0 where it has none.
+_NAMED = "named"
 # By `number_of`; none in databases from before it was noted.
 _PLACE = "place"
 # By `number_of`; none in databases from before it was noted.
@@ -65,7 +68,7 @@ class QueueNumbers:
         """Return the mark of a new worker of the queue. From now on, those of before can write nothing.
 
         A database that lies elsewhere than when the last one began may lack the newest commits: then an adoption is to
-        come, as after a restore.
+        come, as after a restore. After one it gets another id: agents obey it then, and not the one that it was.
         """
         with writing(self._engine) as connection:
             number = increment_counter(connection, WORKER)
@@ -78,6 +81,10 @@ class QueueNumbers:
                 set_counter(connection, _PLACE, now)
             if may_be_older:
                 _carry_out(restore_note(holds=False), connection)
+            restores = value_of(connection, _RESTORED)
+            if value_of(connection, _NAMED) != restores + 1:
+                begin_database(connection)
+                set_counter(connection, _NAMED, restores + 1)
         if may_be_older:
             log.warning("the database lies elsewhere than before, and may lack what was decided last")
         return WorkerMark(number, place if self._engine.dialect.name == "postgresql" else "")
@@ -129,10 +136,14 @@ class QueueNumbers:
                 increment_counter(connection, _FIRST_GENERATION, generation)
             return generation
 
-    def disown_unknown(self) -> None:
-        """Record that launches which the database does not know are to be removed, be they from before it or not."""
+    def disown_unknown(self, databases: Collection[str] = ()) -> None:
+        """Record that launches which the database does not know are to be removed, be they from before it or not.
+
+        `databases` are the ids of others whose launches those are too.
+        """
         with writing(self._engine) as connection:
             set_counter(connection, _FIRST_GENERATION, 1)
+            continue_databases(connection, databases)
 
     def note_restore(self, *, holds: bool) -> None:
         """Record that a backup was restored: agents run launches that it does not know.
@@ -149,9 +160,11 @@ class QueueNumbers:
             return None
         return Adoption(holds=self._value(_RESTORED_HOLDING) == restored)
 
-    def finish_adoption(self) -> None:
-        """Record that what agents run was adopted."""
-        self._raise(_ADOPTED, self._value(_RESTORED), step=0)
+    def finish_adoption(self, databases: Collection[str] = ()) -> None:
+        """Record that what agents run was adopted, by the manifests of databases with these ids."""
+        with writing(self._engine) as connection:
+            increment_counter(connection, _ADOPTED, value_of(connection, _RESTORED), step=0)
+            continue_databases(connection, databases)
 
     def request_pass(self) -> int:
         """Request a pass and return its number.

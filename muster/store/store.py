@@ -28,6 +28,7 @@ from muster.store.database.counters import (
     value_of,
     values_of,
 )
+from muster.store.database.ids import DATABASE_COUNTERS, DatabaseIds
 from muster.store.database.listener import CHANNEL, listening
 from muster.store.database.postgresql import lossy_settings
 from muster.store.database.settling import settled
@@ -100,6 +101,7 @@ class Store:
         self._known_sessions = KnownSessions(self._reader)
         self._waits = KnownWaits()
         self._snapshot = Snapshot((), (), 0.0)
+        self._database_ids = DatabaseIds()
 
     def close(self) -> None:
         self._engine.dispose()
@@ -287,18 +289,26 @@ class Store:
     def snapshot(self, now: float) -> Snapshot:
         """Return agents, sessions that have not ended, what they depend on, and reservations, as of one moment."""
         with reading(self._engine) as connection:
-            numbers = values_of(connection, (*AGENT_COUNTERS, SESSION_REVISION, *GENERATION_COUNTERS))
+            numbers = values_of(
+                connection, (*AGENT_COUNTERS, SESSION_REVISION, *GENERATION_COUNTERS, *DATABASE_COUNTERS)
+            )
             known = self.agents.read(connection, numbers)
             queue = self._known_sessions.read(connection, numbers[SESSION_REVISION])
             ended = self._known_sessions.ended(connection, queue)
             reserved = reservations_after(connection, now)
+            databases = self._database_ids.read(connection, numbers)
         self._waits = queue.waits
         before = self._snapshot
         if before.sessions is not queue.sessions:
             before = Snapshot((), queue.sessions, now)
         # Several threads may read: each returns its own.
         self._snapshot = read = before.of_same_sessions(
-            agents=known, now=now, ended=ended, reservations=reserved, begins_at=begins_at(numbers)
+            agents=known,
+            now=now,
+            ended=ended,
+            reservations=reserved,
+            begins_at=begins_at(numbers),
+            databases=databases,
         )
         return read
 

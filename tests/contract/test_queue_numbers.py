@@ -57,6 +57,38 @@ def test_launches_of_before_the_first_generation_are_another_databases(store):
     assert store.snapshot(NOW).begins_at == 1
 
 
+def ids_of(store):
+    return store.snapshot(NOW).databases
+
+
+def test_a_database_has_an_id_of_its_own_from_its_first_worker_on(url, store, open_store):
+    assert ids_of(store) == ()
+    store.queue.begin_work()
+    (id_,) = ids_of(store)
+    store.queue.begin_work()
+    assert ids_of(store) == ids_of(open_store(url)) == (id_,)
+
+
+def test_a_restored_database_has_another_id_and_continues_what_it_was(store):
+    store.queue.begin_work()
+    (first,) = ids_of(store)
+    for holds in (True, False):
+        store.queue.note_restore(holds=holds)
+        store.queue.begin_work()
+        store.queue.begin_work()
+    newest, *continued = ids_of(store)
+    assert (len({newest, *continued}), len(continued), continued[-1]) == (3, 2, first)
+
+
+def test_a_database_continues_those_whose_launches_it_takes_over_each_once(url, store, open_store):
+    other = open_store(url)
+    store.queue.begin_work()
+    (own,) = ids_of(other)
+    store.queue.disown_unknown(["00000000000000aa", own])
+    store.queue.finish_adoption(["00000000000000aa", "7fffffffffffffff"])
+    assert ids_of(other) == (own, "7fffffffffffffff", "00000000000000aa")
+
+
 def test_a_restored_backup_is_no_new_database_although_it_gave_out_no_generation(store):
     store.queue.note_restore(holds=False)
     store.queue.next_generation(NOW)

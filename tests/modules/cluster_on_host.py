@@ -97,6 +97,7 @@ class Cluster:
             "version": 1,
             "cluster": self.name,
             "generation": self.generation,
+            "databases": [],
             "runtime_path": str(RUNTIME),
             "sshd_port": 2200,
             "folders_root": str(self.folders_root),

@@ -12,6 +12,14 @@ from muster.contract.manifest import Manifest
 from tests.modules.agent_code import engine_api, key_directory
 from tests.modules.cluster_on_host import ModuleFailedError, desired, log_of, log_with, session
 
+ONE, OTHER = "0123456789abcdef", "fedcba9876543210"
+# Of the manifest before the disk is full, of the one after it, and what the host notes in the end.
+DATABASES = {
+    "the same database": ([ONE], [ONE], ONE),
+    "another that continues it": ([ONE], [OTHER, ONE], OTHER),
+    "the first that is noted": ([], [ONE], None),
+}
+
 
 @pytest.fixture
 def small_disk():
@@ -88,24 +96,25 @@ def test_a_folder_that_finds_no_room_fails_its_session_alone(cluster, small_disk
     assert outcomes(result)[with_folder["id"]][1].endswith("No space left on device")
 
 
-def test_on_a_full_disk_sessions_end_and_their_last_words_are_kept(cluster, small_disk):
+@pytest.mark.parametrize("databases", DATABASES.values(), ids=DATABASES)
+def test_on_a_full_disk_sessions_end_and_their_last_words_are_kept(cluster, small_disk, databases):
     state = small_disk(cluster.paths.state, 64)
     gang = session(["main1", "sub1"], command=["sh", "-c", "echo said; exec sleep 1000"])
-    cluster.converge(gang)
+    cluster.converge(gang, databases=databases[0])
     for entry in cluster.containers().values():
         log_with(cluster, entry["Id"], b"said")
     fill(state)
     cluster.generation = 2
     stopping = desired(gang, "stop")
-    first = cluster.converge(stopping)
-    again = cluster.converge(stopping)
+    first = cluster.converge(stopping, databases=databases[1])
+    again = cluster.converge(stopping, databases=databases[1])
     assert outcomes(first)[gang["id"]] == ("stopped", None)
     assert [(words["name"], words["exit_code"], log_of(words)) for words in first["last_words"]] == [
         ("main1", 143, "said\n"),
         ("sub1", 143, "said\n"),
     ]
     assert again["last_words"] == first["last_words"]
-    assert first["report"]["generation"] == 2
+    assert (first["report"]["generation"], first["report"]["database"]) == (2, databases[2])
     cluster.converge()
     assert cluster.leaves_nothing()
 

@@ -51,6 +51,10 @@ class StaleGenerationError(Exception):
     """The manifest is older than the one that the host has accepted."""
 
 
+class ForeignDatabaseError(Exception):
+    """Containers run on the host by the manifest of a database that this one's does not continue."""
+
+
 @dataclass
 class Network:
     """A network of one session."""
@@ -89,6 +93,7 @@ class SimulatedAgent:
     networks: dict[str, Network] = field(default_factory=dict)
     spool: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     generation: int | None = 0
+    database: str | None = None
     made: int = 0
     says: Callable[[dict[str, Any]], dict[str, Any]] = lambda result: result
     visits: int = 0
@@ -100,6 +105,7 @@ class SimulatedAgent:
         return {
             **self.hardware,
             "generation": self.generation,
+            "database": self.database,
             "spools": sorted(self.spool),
             "files": sorted(self.files),
             "kernels": [self._seen(container) for container in self.containers.values()],
@@ -137,6 +143,7 @@ class SimulatedAgent:
         before = self.generation or 0
         if manifest["generation"] < before:
             raise StaleGenerationError
+        self._obey(manifest["databases"])
         self.generation = manifest["generation"]
         self._keep_overlays(manifest, overlays)
         wanted = {session["id"]: session for session in manifest["sessions"]}
@@ -158,6 +165,11 @@ class SimulatedAgent:
         words = [word for spool in stopped for word in spool.values()]
         report = {**self.report(), "generation_before": before, "leftovers": self._leftovers(wanted)}
         return {"sessions": outcomes, "last_words": words, "report": report}
+
+    def _obey(self, databases: Sequence[str]) -> None:
+        if self.containers and databases and self.database not in {None, *databases}:
+            raise ForeignDatabaseError
+        self.database = databases[0] if databases else self.database
 
     def _leftovers(self, wanted: Mapping[str, Any]) -> list[dict[str, str]]:
         """Return what it was to remove and still has; some of it is in nothing else that it says."""

@@ -12,7 +12,7 @@ from muster.core.agents.agent import Agent
 from muster.core.images.names import familiar
 from muster.core.turn.answer import AgentAnswer, AnswerHandler
 from muster.core.values.errors import AnsibleFailedError
-from tests.simulated.agents import Overlays, SimulatedAgent
+from tests.simulated.agents import ForeignDatabaseError, Overlays, SimulatedAgent
 from tests.waiting import PATIENCE_S
 
 
@@ -113,7 +113,12 @@ class SimulatedGateway:
         return AgentAnswer(agent.id, problem=agent.module_fails, nothing_begun=True) if agent.module_fails else None
 
     def _converged(self, agent: SimulatedAgent, manifest: Manifest) -> AgentAnswer:
-        result = agent.converge(manifest.model_dump(mode="json"), self.overlays)
+        try:
+            result = agent.converge(manifest.model_dump(mode="json"), self.overlays)
+        except ForeignDatabaseError:
+            return AgentAnswer(
+                agent.id, problem="another control node or database runs sessions here", nothing_begun=True
+            )
         if agent.answer_gets_lost:
             return AgentAnswer(agent.id, problem="the connection broke", reached=False)
         if agent.module_breaks_off:

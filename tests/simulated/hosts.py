@@ -83,6 +83,7 @@ def report_of(
         },
         "generation": 0,
         "generation_before": None,
+        "database": None,
         "kernels": [],
         "networks": [],
         "spools": [],

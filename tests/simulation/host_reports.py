@@ -25,6 +25,7 @@ def report(host: "Host", leftovers: list[str] | None) -> dict[str, Any]:
         "uptime_s": host.uptime_s,
         "generation": host.generation,
         "generation_before": None,
+        "database": host.database,
         "spools": sorted(host.spool),
         "files": sorted(host.keys),
         "vanished": [

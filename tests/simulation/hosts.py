@@ -92,6 +92,7 @@ class Host:
     boots: int = 1
     booted_at: float = -1e6
     generation: int | None = None
+    database: str | None = None
     keys: dict[str, dict[str, int]] = field(default_factory=dict)
     spool: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     containers: dict[tuple[str, str], Container] = field(default_factory=dict)
@@ -203,7 +204,7 @@ class Host:
 
     def is_emptied(self) -> None:
         """Forget all that it had on its disks. It stays in the swarm."""
-        self.was_emptied, self.generation = True, None
+        self.was_emptied, self.generation, self.database = True, None, None
         self.spool.clear()
         self.containers.clear()
         self.networks.clear()
@@ -211,7 +212,7 @@ class Host:
 
     def loses_its_state(self) -> None:
         """Forget what it had accepted, and last words that nobody has fetched. Containers go on."""
-        self.generation = None
+        self.generation = self.database = None
         self.spool.clear()
 
     def is_pruned(self, *, all_images: bool) -> None:
@@ -229,11 +230,12 @@ class Host:
             in_use = {name for c in self.containers.values() for name in (c.image, familiar(c.image))}
             self.hardware["images"] = [i for i in self.hardware["images"] if in_use & {i["id"], *i["tags"]}]
 
-    def accepts(self, generation: int) -> None:
+    def accepts(self, generation: int, databases: Sequence[str]) -> None:
         """Accept a manifest. Of earlier launches, nothing told before that they did not come before the loss."""
         if self.was_emptied:
             self.witness.remembers_nothing(self)
         self.was_emptied, self.generation = False, generation
+        self.database = databases[0] if databases else self.database
 
     def comes_up(self) -> None:
         self.is_up, self.engine_runs = True, True

@@ -92,7 +92,7 @@ class Modules:
                 if session.desired == agent_manifest.LAUNCH:
                     self._host.witness.launch_fails(self._host, session.id, permanent=False)
             raise ModuleFailedError(refusal, nothing_begun=True)
-        self._host.accepts(wanted.generation)
+        self._host.accepts(wanted.generation, wanted.databases)
         return agent_plan.plan_for(wanted, self._observed(wanted))
 
     def _refusal(self, wanted: Any) -> str:
@@ -101,6 +101,8 @@ class Modules:
             return _NO_ENGINE
         if accepted is not None and accepted > wanted.generation:
             return f"this agent has accepted generation {accepted} already: the manifest is out of date"
+        if wanted.databases and self._host.containers and self._host.database not in {None, *wanted.databases}:
+            return "another control node or database runs sessions here"
         if self._host.disk_is_full and accepted != wanted.generation:
             return "this agent cannot keep its state: no space left on device"
         return ""

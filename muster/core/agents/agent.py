@@ -78,7 +78,7 @@ class Gpu:
 
 # Fields of a report that change while an agent does nothing but run what it was given.
 _OF_USE = (
-    *("uptime_s", "mem_available_bytes", "disk", "generation", "generation_before"),
+    *("uptime_s", "mem_available_bytes", "disk", "generation", "generation_before", "database"),
     *("kernels", "networks", "spools", "files", "leftovers"),
 )
 

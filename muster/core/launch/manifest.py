@@ -101,6 +101,7 @@ def manifest(
     encrypting: Collection[str] = (),
     kept_spools: Collection[str] = (),
     begin_by_s: int | None = None,
+    databases: Collection[str] = (),
 ) -> Manifest:
     """Return all that the agent shall run.
 
@@ -110,6 +111,7 @@ def manifest(
     of one of muster/templates. With `keeps_overlays` the agent makes and removes the overlay networks of all sessions.
     `encrypting` are the ids of agents that can encrypt theirs. `kept_spools` are the ids of ended sessions whose last
     words stay there for a later visit. `begin_by_s` is the `latest_begin` of commands; None: whenever.
+    `databases` are the ids of the database that says so, and of those that it continues.
     """
     present = [session for session in sessions if _desired(session, keys)]
     here = [session for session in present if agent.id in session.agents]
@@ -121,6 +123,7 @@ def manifest(
         version=1,
         cluster=policy.cluster,
         generation=generation,
+        databases=tuple(databases),
         runtime_path=policy.runtime_path,
         sshd_port=policy.sshd_port,
         folders_root=policy.folders_root,

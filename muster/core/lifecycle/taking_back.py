@@ -14,22 +14,30 @@ def take_back(snapshot: Snapshot) -> list[transitions.Event]:
         if session.state is not SessionState.SCHEDULED and session.step is not LaunchStep.PULLING:
             continue
         for agent_id in session.agents:
-            obstacle = _obstacle(session, agent_id, agents.get(agent_id), snapshot)
+            obstacle = _obstacle(session, agents.get(agent_id), snapshot)
             if obstacle:
                 events.append(transitions.back_to_the_queue(session, f"agent {agent_id} {obstacle}", snapshot.now))
                 break
     return events
 
 
-def _obstacle(session: Session, agent_id: str, agent: Agent | None, snapshot: Snapshot) -> str:
+def _obstacle(session: Session, agent: Agent | None, snapshot: Snapshot) -> str:
     if agent is None or agent.state is not AgentState.ALIVE:
         return "does not answer any more"
+    return _obstacle_for_any(agent, snapshot) or _obstacle_of_gpus(session, agent)
+
+
+def _obstacle_for_any(agent: Agent, snapshot: Snapshot) -> str:
     if agent.drain_reason is not None:
         return "is being drained"
     if agent.is_suspect:
         return "is suspect: launches fail there"
-    if agent_id in snapshot.slow:
+    if agent.id in snapshot.slow:
         return "is slow to answer"
+    return f"has a problem: {agent.problem}" if agent.problem else ""
+
+
+def _obstacle_of_gpus(session: Session, agent: Agent) -> str:
     if not _has_the_gpus(session, agent):
         return "no longer has the GPUs, or cuts them otherwise by now"
     sick = _sick_gpu(session, agent)

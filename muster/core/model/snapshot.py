@@ -22,7 +22,8 @@ class Snapshot:
 
     `slow` holds ids of agents whose visit under way has lasted too long to count on them. `ended` holds, by id, those
     ended sessions that a pending one depends on; `usage` what each owner has used (`QueueView.usage`). Launches of
-    generations below `begins_at` are another database's, which was there before.
+    generations below `begins_at` are another database's, which was there before. `databases` are the ids of this one,
+    and then of those that it continues; empty where agents are not to tell them apart.
     """
 
     agents: tuple[Agent, ...]
@@ -34,6 +35,7 @@ class Snapshot:
     ended: Mapping[str, Session] = field(default_factory=dict)
     usage: Mapping[str, float] = field(default_factory=dict)
     begins_at: float = 0.0
+    databases: tuple[str, ...] = ()
 
     @classmethod
     def of_parts(

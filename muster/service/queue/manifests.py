@@ -83,6 +83,7 @@ class ManifestWriter:
                 encrypting=[agent.id for agent in snapshot.agents if agent.report.swarm.encrypts],
                 kept_spools=last_words.to_leave(agent.id),
                 begin_by_s=latest_begin(agent, snapshot.now, policy),
+                databases=snapshot.databases,
             )
             for agent in visit.agents
         }

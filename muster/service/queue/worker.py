@@ -23,6 +23,7 @@ from muster.core.scheduling.memory.pass_memory import PassMemory
 from muster.core.scheduling.schedule import schedule
 from muster.core.turn.conclusions import conclude
 from muster.core.turn.facts import Fact, VisitOver
+from muster.core.turn.foreign_kernels import databases_of
 from muster.core.turn.interpretation import Interpretation, interpret
 from muster.core.turn.last_words import gone_with_usage, unfetched_spools
 from muster.core.turn.ledger import Ledger, TurnRules
@@ -184,7 +185,7 @@ class QueueWorker:
             self._shell.store.agents.save(decided.agents)
         self._shell.store.agents.save_launch_records(decided.records, read.agents)
         if self.ledger.adoption is not None and decided.ledger.adoption is None:
-            self._shell.store.queue.finish_adoption()
+            self._shell.store.queue.finish_adoption(databases_of(decided.snapshot.agents))
             log.info("all agents have said what they run: the queue goes on from that")
         self.ledger, self.snapshot = decided.ledger, decided.snapshot
         if decided.waits is not None:

@@ -53,6 +53,15 @@ class StaleGenerationError(RefusedError):
         self.agent_generation = agent_generation
 
 
+class ForeignDatabaseError(RefusedError):
+    """Containers run here by the manifest of another database, which this one does not continue."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "another control node or database runs sessions of this cluster here: the manifest would end them"
+        )
+
+
 class Outcome(NamedTuple):
     """The outcome of a manifest.
 
@@ -82,7 +91,10 @@ def converge(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None])
             if any(session.desired == LAUNCH for session in manifest.sessions):
                 engine.expect_facts()
             observed = observe(engine, manifest)
+            _check_database(manifest, observed)
             run = _Run(engine, manifest, observed, warn)
+            if manifest.databases and manifest.databases[0] != host_state.read_database(manifest.cluster):
+                host_state.write_database(manifest.cluster, manifest.databases[0])
             if accepted != manifest.generation:
                 host_state.write_generation(manifest.cluster, manifest.generation)
         except EngineError as error:
@@ -99,6 +111,7 @@ def foresee(engine: EngineApi, manifest: Manifest, warn: Callable[[str], None]) 
     """Return what `converge` would do, having done nothing."""
     _check_generation(manifest)
     observed = observe(engine, manifest)
+    _check_database(manifest, observed)
     _warn_of_a_keeper_that_cannot(manifest, observed, warn)
     plan = plan_for(manifest, observed)
     differences = differences_of(plan, observed)
@@ -173,6 +186,12 @@ def _check_generation(manifest: Manifest) -> int | None:
     if accepted is not None and accepted > manifest.generation:
         raise StaleGenerationError(accepted)
     return accepted
+
+
+def _check_database(manifest: Manifest, observed: Observed) -> None:
+    database = host_state.read_database(manifest.cluster)
+    if manifest.databases and database is not None and database not in manifest.databases and observed.containers:
+        raise ForeignDatabaseError
 
 
 class _Run:

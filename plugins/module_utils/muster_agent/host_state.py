@@ -1,4 +1,4 @@
-"""What a host remembers between runs: the newest generation that it has accepted; and the lock around a run."""
+"""What a host remembers between runs: whose manifest it has accepted, and its generation; the lock around a run."""
 
 from __future__ import annotations
 
@@ -57,14 +57,36 @@ def read_generation(cluster: str) -> int | None:
 
 
 def write_generation(cluster: str, generation: int) -> None:
-    """Keep the generation, also on a disk that is full: stopping sessions may be what makes room there."""
-    path = ClusterPaths(cluster).generation
+    """Keep the generation, also on a disk that is full."""
+    _keep(ClusterPaths(cluster).generation, str(generation))
+
+
+def read_database(cluster: str) -> str | None:
+    """Return the id of the database whose manifest this host has accepted last; None where none was noted."""
     try:
-        write_durably(path, str(generation))
+        return ClusterPaths(cluster).database.read_text("ascii")
+    except FileNotFoundError:
+        return None
+
+
+def write_database(cluster: str, database: str) -> None:
+    """Keep the database's id, also on a disk that is full; there the first one waits for a later run."""
+    path = ClusterPaths(cluster).database
+    try:
+        _keep(path, database)
     except OSError as error:
-        if error.errno not in _DISK_IS_FULL or not path.exists() or path.stat().st_size != len(str(generation)):
+        if error.errno not in _DISK_IS_FULL or path.exists():
             raise
-        _overwrite(path, str(generation))
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write it durably, also on a disk that is full: stopping sessions may be what makes room there."""
+    try:
+        write_durably(path, text)
+    except OSError as error:
+        if error.errno not in _DISK_IS_FULL or not path.exists() or path.stat().st_size != len(text):
+            raise
+        _overwrite(path, text)
 
 
 def _overwrite(path: Path, text: str) -> None:

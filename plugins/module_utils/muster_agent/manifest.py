@@ -63,6 +63,7 @@ class Overlay(NamedTuple):
 class Manifest(NamedTuple):
     cluster: str
     generation: int
+    databases: list[str]  # the ids of the control node's, and then of those that it continues
     runtime_path: str
     sshd_port: int
     folders_root: str
@@ -85,6 +86,7 @@ def parse_manifest(data: object) -> Manifest:
         return Manifest(
             cluster=data["cluster"],
             generation=data["generation"],
+            databases=data["databases"],
             runtime_path=data["runtime_path"],
             sshd_port=data["sshd_port"],
             folders_root=data["folders_root"],

@@ -97,6 +97,7 @@ class ClusterPaths:
         self.mounts = MOUNT_ROOT / cluster
         self.state = STATE_ROOT / cluster
         self.generation = self.state / "generation"
+        self.database = self.state / "database"
         self.lock = self.state / "lock"
         self.spool = self.state / "spool"
         # The place of last words while the disk is full.

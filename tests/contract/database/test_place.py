@@ -57,6 +57,22 @@ def test_what_runs_is_adopted_where_a_dump_was_loaded_into_another_database(serv
     assert begun(server.url(server.new_database(former))) == Adoption(holds=False)
 
 
+def ids_of(url: str) -> tuple[str, ...]:
+    store = Store(url)
+    try:
+        return store.snapshot(NOW).databases
+    finally:
+        store.close()
+
+
+def test_agents_obey_the_database_that_lies_elsewhere_and_not_the_former_any_more(server):
+    former = server.new_database()
+    begun(server.url(former))
+    later = server.new_database(former)
+    begun(server.url(later))
+    assert ids_of(server.url(later))[1:] == ids_of(server.url(former))
+
+
 @pytest.mark.parametrize("hold", [True, False])
 def test_a_restore_says_itself_what_is_held_although_its_file_is_another_one(tmp_path, hold):
     settings = Settings(state_dir=tmp_path)

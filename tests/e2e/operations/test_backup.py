@@ -30,7 +30,7 @@ def test_a_fresh_control_node_with_the_backup_adopts_what_runs(new_node, tmp_pat
     fresh.run("pass")
     assert {name: kernels_of(lost, name) for name in containers} == containers
     (agent,) = fresh.run("agents", "--json").json()
-    assert agent["problem"].startswith("it has containers of sessions that are older than this database")
+    assert agent["problem"].startswith("it has containers that another database launched")
     done = fresh.run("restore", str(file), "--json").json()
     assert (done["sessions"], done["held"]) == (4, 1)
     fresh.start_daemon()

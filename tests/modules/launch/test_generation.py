@@ -8,6 +8,8 @@ import pytest
 from tests.modules.agent_code import host_state
 from tests.modules.cluster_on_host import ModuleFailedError, desired, session
 
+OURS, ANOTHERS = "0123456789abcdef", "fedcba9876543210"
+
 
 def test_an_older_manifest_is_refused_and_does_nothing(cluster):
     gang = session()
@@ -19,6 +21,30 @@ def test_an_older_manifest_is_refused_and_does_nothing(cluster):
             cluster.converge(check=check)
         assert failed.value.result["stale_generation"] is True
         assert failed.value.result["agent_generation"] == 5
+    assert len(cluster.containers()) == 1
+
+
+def test_a_manifest_of_another_database_is_refused_while_anything_runs(cluster):
+    gang = session()
+    cluster.converge(gang, databases=[OURS])
+    cluster.generation = 2
+    for check in (False, True):
+        with pytest.raises(ModuleFailedError, match="another control node or database runs sessions") as failed:
+            cluster.converge(databases=[ANOTHERS], check=check)
+        assert failed.value.result["nothing_begun"] is True
+    report = cluster.report()
+    assert (report["database"], report["generation"], len(report["kernels"])) == (OURS, 1, 1)
+    cluster.converge(databases=[OURS])
+    assert cluster.leaves_nothing()
+    assert cluster.converge(session(), databases=[ANOTHERS])["report"]["database"] == ANOTHERS
+
+
+def test_a_manifest_of_a_database_that_continues_the_former_one_is_carried_out(cluster):
+    gang = session()
+    cluster.converge(gang, databases=[OURS])
+    assert cluster.converge(desired(gang, "keep"), databases=[ANOTHERS, OURS])["report"]["database"] == ANOTHERS
+    with pytest.raises(ModuleFailedError, match="another control node or database"):
+        cluster.converge(databases=[OURS])
     assert len(cluster.containers()) == 1
 
 

@@ -63,7 +63,7 @@ def _observed(
 def _manifest(*sessions, overlays=None, generation=1, kept_spools=()):
     kept = frozenset(kept_spools)
     return agent_manifest.Manifest(
-        "c", generation, "/rt", 2200, "/f", None, 60, 10, 1000, overlays, list(sessions), kept
+        "c", generation, [], "/rt", 2200, "/f", None, 60, 10, 1000, overlays, list(sessions), kept
     )
 
 

@@ -138,6 +138,7 @@ def gather_report(
         "images": sorted((_image(image) for image in images), key=lambda image: image["id"]),
         "generation": host_state.read_generation(cluster),
         "generation_before": generation_before,
+        "database": host_state.read_database(cluster),
         "kernels": sorted(kernels, key=lambda kernel: (kernel["session_id"], kernel["name"])),
         "networks": _networks(networks, is_manager=swarm["manager"]),
         "spools": sorted(last_words.spooled_sessions(cluster)),

@@ -40,6 +40,7 @@ def _manifest(**kernel):
             "version": 1,
             "cluster": "muster",
             "generation": 7,
+            "databases": [],
             "runtime_path": "/opt/muster/runtime",
             "sshd_port": 2200,
             "folders_root": "/srv/muster/folders",

@@ -147,7 +147,7 @@ def test_a_manifest_with_what_cannot_be_is_refused(change, message):
     }
     settings = dict.fromkeys(("sshd_port", "start_timeout_s", "stop_grace_s", "log_max_bytes", "generation"), 1)
     paths = dict.fromkeys(("runtime_path", "folders_root"), "/x")
-    rest = {"overlays": None, "begin_by_s": None, "kept_spools": []}
+    rest = {"overlays": None, "begin_by_s": None, "kept_spools": [], "databases": []}
     manifest = {"version": 1, "cluster": "c", "sessions": [session], **rest, **settings, **paths}
     with pytest.raises(agent_manifest.ManifestError) as refused:
         agent_manifest.parse_manifest(manifest)

@@ -3,6 +3,7 @@
 import pytest
 
 from muster.core.model.session import SessionState
+from muster.core.turn.foreign_kernels import databases_of
 from tests.simulated.control_node import an_agent
 
 S = SessionState
@@ -37,9 +38,7 @@ def test_a_new_database_ends_nothing_that_ran_before_it_and_works_with_the_other
         node.run()
     assert list(node.gateway.agents["a1"].containers) == [node.ran.id]
     assert node.gateway.agents["a1"].containers[node.ran.id].state == "running"
-    assert problem_of(node, "a1").startswith(
-        f"it has containers of sessions that are older than this database ({node.ran.id[:8]})"
-    )
+    assert problem_of(node, "a1").startswith(f"it has containers that another database launched ({node.ran.id[:8]})")
     assert (node.state(there), node.state(here), problem_of(node, "a2")) == (S.PENDING, S.RUNNING, "")
 
 
@@ -47,7 +46,7 @@ def test_what_ran_before_is_removed_when_somebody_says_so(node, empty_database):
     with_a_new_database(node, empty_database)
     there = node.submit(agents=("a1",))
     node.run()
-    node.store.queue.disown_unknown()
+    node.store.queue.disown_unknown(databases_of(node.store.agents.all()))
     for _ in range(2):
         node.run()
     assert (problem_of(node, "a1"), node.state(there)) == ("", S.RUNNING)
