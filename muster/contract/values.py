@@ -57,8 +57,8 @@ def _signed(code: int) -> int:
 # One line that an engine or the host's administrator chose.
 _LINE = rf"^[^\x00-\x1f\x7f-\x9f{_TURNS}]*$"
 Line = Annotated[str, Field(max_length=1024, pattern=_LINE)]
-# Of a control node's database, drawn by chance.
-DatabaseId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+# Of a control node's database, drawn by chance: a number of 63 bits, as counters of databases are.
+DatabaseId = Annotated[str, Field(pattern=r"^[0-7][0-9a-f]{15}$")]
 # As long as an engine's ids are, and as the database takes.
 ContainerId = Annotated[str, Field(max_length=64, pattern=_LINE)]
 # Text that a tenant may influence: odd characters in it must not make the report invalid.

@@ -12,7 +12,7 @@ from muster.contract.manifest import Manifest
 from tests.modules.agent_code import engine_api, key_directory
 from tests.modules.cluster_on_host import ModuleFailedError, desired, log_of, log_with, session
 
-ONE, OTHER = "0123456789abcdef", "fedcba9876543210"
+ONE, OTHER = "0123456789abcdef", "76543210fedcba98"
 # Of the manifest before the disk is full, of the one after it, and what the host notes in the end.
 DATABASES = {
     "the same database": ([ONE], [ONE], ONE),

@@ -10,7 +10,7 @@ MANIFEST: dict[str, Any] = {
         "version": {"const": 1, "type": "integer"},
         "cluster": {"pattern": "^[a-z0-9][a-z0-9_.-]{0,62}$", "type": "string"},
         "generation": {"minimum": 0, "type": "integer"},
-        "databases": {"items": {"pattern": "^[0-9a-f]{16}$", "type": "string"}, "type": "array"},
+        "databases": {"items": {"pattern": "^[0-7][0-9a-f]{15}$", "type": "string"}, "type": "array"},
         "runtime_path": {"pattern": "^/[^\\x00]+$", "type": "string"},
         "sshd_port": {"maximum": 65535, "minimum": 1, "type": "integer"},
         "folders_root": {"pattern": "^/[^\\x00]+$", "type": "string"},

@@ -8,7 +8,7 @@ import pytest
 from tests.modules.agent_code import host_state
 from tests.modules.cluster_on_host import ModuleFailedError, desired, session
 
-OURS, ANOTHERS = "0123456789abcdef", "fedcba9876543210"
+OURS, ANOTHERS = "0123456789abcdef", "76543210fedcba98"
 
 
 def test_an_older_manifest_is_refused_and_does_nothing(cluster):

@@ -9,7 +9,7 @@ from muster.core.model.session import SessionState
 from muster.core.turn.foreign_kernels import databases_of
 from muster.service.backup import back_up, note_restored, restore
 from muster.settings import Settings
-from tests.simulated.control_node import ControlNode, an_agent
+from tests.simulated.control_node import LOST_AFTER_S, ControlNode, an_agent
 from tests.strategies.values import NOW
 
 S = SessionState
@@ -151,3 +151,24 @@ def test_a_control_node_takes_over_when_somebody_says_so(node, other):
     node.run()
     assert problem_of(node, "a1").startswith("it has containers that another database launched")
     assert ran.id not in running_on(node, "a1")
+
+
+@pytest.mark.parametrize("odd", ["f" * 16, "8" + "0" * 15, "-000000000000001", "", "0" * 17])
+def test_an_id_that_no_database_has_is_a_problem_of_the_agent_alone_while_a_restore_is_adopted(node, agents, odd):
+    ran = node.submit(agents=("a1",))
+    node.run()
+    back_up(settings_of(node), node.directory / "backup")
+    node.store.close()
+    restore(settings_of(node), node.directory / "backup", force=True, hold=False)
+    node.open()
+    agents[1].database = odd
+    waits = node.submit(agents=("a1",))
+    node.run()
+    assert problem_of(node, "a2").startswith("its answer is refused: report.database: ")
+    node.now += LOST_AFTER_S
+    node.run()
+    assert running_on(node, "a1") == {ran.id, waits.id}
+    node.store.queue.disown_unknown(databases_of(node.store.agents.all()))
+    agents[1].database = None
+    node.run()
+    assert problem_of(node, "a2") == ""
