@@ -66,7 +66,7 @@ def _findings() -> Iterator[Finding]:
     try:
         settings = load_settings()
     except MusterError as error:
-        yield Finding("settings", ok=False, found=str(error), remedy="mend the file, or run playbooks/site.yml")
+        yield _wrong_settings(str(error))
         return
     yield Finding("settings", ok=True, found=str(path))
     yield _state_directory(settings)
@@ -87,6 +87,14 @@ def _findings() -> Iterator[Finding]:
     except MusterError as error:
         yield Finding("daemon", ok=False, found=str(error), remedy="repair the database first")
     yield from _agents(settings)
+
+
+def _wrong_settings(error: str) -> Finding:
+    """Return the finding, with the remedy that a single error names itself, as where a user may not read the file."""
+    found, remedy = error, ""
+    if "\n" not in error:
+        found, _, remedy = error.partition("; ")
+    return Finding("settings", ok=False, found=found, remedy=remedy or "mend the file, or run playbooks/site.yml")
 
 
 def _state_directory(settings: Settings) -> Finding:

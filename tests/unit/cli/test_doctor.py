@@ -10,7 +10,7 @@ from muster.cli.doctor import _agent, _known_agents, encryption_finding, gpu_fin
 from muster.core.agents.agent import reported_again
 from muster.core.turn.answer import AgentAnswer
 from muster.settings import load_settings
-from tests.command_line import write_settings
+from tests.command_line import muster, write_settings
 from tests.strategies.agents import make_agent, reporting
 
 
@@ -99,3 +99,16 @@ def test_whose_keys_an_agent_refuses_is_said():
     assert finding.remedy.startswith(f"the keys of {user} on this machine are not accepted: give it one that is")
     gone = unreachable_finding("agent a1", AgentAnswer("a1", problem="unreachable: Connection refused"))
     assert gone.remedy == "mend it, then run `muster pass`"
+
+
+def test_what_is_wrong_with_the_settings_as_a_whole_has_its_own_remedy(tmp_path, monkeypatch):
+    file = tmp_path / "other.yml"
+    monkeypatch.setenv("MUSTER_CONFIG", str(file))
+    run_site = "run playbooks/site.yml"
+    assert muster("doctor").out == (
+        f"FAIL  settings: {file} does not exist\n      {run_site}, or name another with MUSTER_CONFIG\n"
+    )
+    file.write_text("cluster: 1\nlost_after_s: soon\n")
+    said = muster("doctor").out
+    assert all(field in said for field in ("cluster: ", "lost_after_s: "))
+    assert said.endswith(f"\n      mend the file, or {run_site}\n")
