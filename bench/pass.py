@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.support.stand_ins import CpuGroups, StandIns, remove_traces, write_inventory
+from muster.ansible_gateway.playbook import Inventory
 from muster.ansible_gateway.templates import Templates
 from muster.core.launch.manifest import LaunchPolicy
 from muster.core.lifecycle import transitions
@@ -63,7 +64,7 @@ class Bench:
         inventory = directory / "inventory.yml"
         write_inventory(inventory, self.names, groups.interpreter, CLUSTER)
         self.store = Store(f"sqlite:///{directory / 'muster.db'}")
-        self._gateway = StandIns(inventory, CLUSTER, ahead=PLAYS_AHEAD)
+        self._gateway = StandIns(Inventory(inventory), CLUSTER, ahead=PLAYS_AHEAD)
         self.inbox: SimpleQueue[Fact] = SimpleQueue()
         self.worker = QueueWorker(
             WorkerDependencies(

@@ -94,6 +94,9 @@ class Settings(BaseModel):
     inventory: AbsolutePath = Field(
         default=Path("/etc/muster/inventory"), description="Ansible inventory with the group agents"
     )
+    vault_password_files: tuple[AbsolutePath, ...] = Field(
+        default=(), description="files or programs with the passwords of what Ansible Vault encrypted in the inventory"
+    )
     catalog: AbsolutePath = Field(default=Path("/etc/muster/images.yml"), description="image catalog")
     templates: AbsolutePath | None = Field(
         default=None, description="directory whose files replace those of muster/templates"

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from muster.ansible_gateway.gateway import AnsibleGateway
-from muster.ansible_gateway.playbook import ReadResult
+from muster.ansible_gateway.playbook import Inventory, ReadResult
 from muster.ansible_gateway.plays_ahead import NOTHING_AHEAD
 from muster.contract.manifest import Manifest
 from muster.core.turn.answer import AnswerHandler
@@ -58,7 +58,7 @@ class StandIns(AnsibleGateway):
 
     def __init__(
         self,
-        inventory: Path,
+        inventory: Inventory,
         cluster: str,
         folders_root: Path | None = None,
         ahead: Mapping[str, int] = NOTHING_AHEAD,

@@ -8,7 +8,7 @@ from typing import Any
 
 from muster.ansible_gateway.layout import INVENTORY
 from muster.ansible_gateway.play_order import PlayOrder
-from muster.ansible_gateway.playbook import ReadResult, run_playbook
+from muster.ansible_gateway.playbook import Inventory, ReadResult, run_playbook
 from muster.ansible_gateway.plays_ahead import NOTHING_AHEAD, PlaysAhead
 from muster.contract.folders import folders_from_agent
 from muster.contract.manifest import FolderEntry, Manifest
@@ -18,9 +18,15 @@ from muster.contract.values import ContractError
 from muster.core.launch.manifest import VISIT_SLACK_S
 from muster.core.turn.answer import AgentAnswer, AnswerHandler
 from muster.private_directories import private_directory
+from muster.settings import Settings
 
 # Linux allows 128 KiB.
 _MOST_OF_AN_ARGUMENT = 1 << 16
+
+
+def inventory_of(settings: Settings) -> Inventory:
+    """Return the inventory that the settings name, with what decrypts it."""
+    return Inventory(settings.inventory, settings.vault_password_files)
 
 
 class AnsibleGateway:
@@ -31,7 +37,7 @@ class AnsibleGateway:
 
     def __init__(
         self,
-        inventory: Path,
+        inventory: Inventory,
         cluster: str,
         folders_root: Path | None = None,
         ahead: Mapping[str, int] = NOTHING_AHEAD,

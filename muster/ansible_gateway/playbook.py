@@ -5,6 +5,7 @@ import re
 import shlex
 import sysconfig
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,21 @@ But for INVENTORY (see `layout.py`) the result is the host's own word, which is 
 _NO_CONNECTION = re.compile(
     r"ssh: connect to host |ssh: Could not resolve hostname |Host key verification failed|Permission denied \("
 )
+# Ansible's words where it has no password of the inventory's vault, a wrong one, or cannot have one from its file.
+_NO_VAULT = re.compile(r"(?i)vault (secrets|password)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """An inventory, and the files (or programs) that give the passwords of what is encrypted in it."""
+
+    path: Path
+    vault_password_files: tuple[Path, ...] = ()
 
 
 def run_playbook(
     name: str,
-    inventory: Path,
+    inventory: Inventory,
     variables: Mapping[str, Any],
     directory: Path,
     read_result: ReadResult,
@@ -62,12 +73,13 @@ def run_playbook(
 
     root = ansible_root()
     scripts = sysconfig.get_path("scripts")
-    executable, *arguments = (*LOADED_ANSIBLE.command(), str(root / "playbooks" / f"{name}.yml"))
+    vaults = [f"--vault-password-file={file}" for file in inventory.vault_password_files]
+    executable, *arguments = (*LOADED_ANSIBLE.command(), *vaults, str(root / "playbooks" / f"{name}.yml"))
     runner = ansible_runner.run(
         private_data_dir=str(directory),
         binary=executable,
         cmdline=shlex.join(arguments),
-        inventory=str(inventory),
+        inventory=str(inventory.path),
         extravars=dict(variables),
         limit=limit or None,
         envvars={
@@ -87,11 +99,12 @@ def run_playbook(
     if not finished or (not hosts and runner.rc):
         lines = [line for message in messages for line in message.splitlines() if line.strip()]
         cause = next((line for line in lines if "ERROR" in line), lines[-1] if lines else f"exit code {runner.rc}")
-        raise AnsibleFailedError(f"playbooks/{name}.yml on inventory {inventory}: {one_line(cause)}")
+        problem = _with_remedy(one_line(cause))
+        raise AnsibleFailedError(f"playbooks/{name}.yml on inventory {inventory.path}: {problem}")
 
 
 def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadResult) -> AgentAnswer | None:
-    message = one_line(str(result.get("msg", result)))
+    message = _with_remedy(one_line(str(result.get("msg", result))))
     match event:
         case "runner_on_ok":
             return read_result(host, result, "")
@@ -102,3 +115,7 @@ def _answer(event: str, host: str, result: Mapping[str, Any], read_result: ReadR
             return AgentAnswer(host, problem=f"unreachable: {message}", reached=False, nothing_begun=nothing_begun)
         case _:
             return None
+
+
+def _with_remedy(message: str) -> str:
+    return f"{message} (see `vault_password_files` in the settings)" if _NO_VAULT.search(message) else message

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.ansible_gateway.play_order import PlayOrder
-from muster.ansible_gateway.playbook import ReadResult, run_playbook
+from muster.ansible_gateway.playbook import Inventory, ReadResult, run_playbook
 from muster.core.turn.answer import AgentAnswer, AnswerHandler
 from muster.private_directories import private_directory
 
@@ -30,7 +30,7 @@ _NEWS = re.compile(rb"\b(lookup|query|q|now)\s*\(|\|\s*(random|shuffle|strftime)
 class WaitingPlay:
     """A play that ansible-runner has started in a thread of its own. `directory` is for the files of its run."""
 
-    def __init__(self, name: str, inventory: Path) -> None:
+    def __init__(self, name: str, inventory: Inventory) -> None:
         self._opened = ExitStack()
         self.directory = self._opened.enter_context(private_directory())
         self._fifo = self.directory / "order"
@@ -77,7 +77,7 @@ class WaitingPlay:
         """Wait until the play has ended."""
         self._thread.join()
 
-    def _run(self, name: str, inventory: Path) -> None:
+    def _run(self, name: str, inventory: Inventory) -> None:
         try:
             run_playbook(name, inventory, {}, self.directory, self._read, self._pass_on, awaits=self._fifo)
         except Exception as error:  # noqa: BLE001 - raised again in the thread that has given the order
@@ -99,7 +99,7 @@ class WaitingPlay:
 class PlaysAhead:
     """A number of waiting plays for each playbook, by its name. They are replaced when the inventory has changed."""
 
-    def __init__(self, inventory: Path, numbers: Mapping[str, int]) -> None:
+    def __init__(self, inventory: Inventory, numbers: Mapping[str, int]) -> None:
         self._inventory = inventory
         self._numbers = numbers
         self._lock = threading.Lock()
@@ -135,7 +135,7 @@ class PlaysAhead:
             play.join()
 
     def _drop_outdated(self) -> None:
-        if self._numbers and (stamp := inventory_stamp(self._inventory)) != self._stamp:
+        if self._numbers and (stamp := inventory_stamp(self._inventory.path)) != self._stamp:
             self._drop()
             self._stamp = stamp
 

@@ -163,7 +163,7 @@ def _attempt(check: str, look: Callable[[], str], remedy: str) -> Finding:
 
 
 def _agents(settings: Settings) -> Iterator[Finding]:
-    from muster.ansible_gateway.gateway import AnsibleGateway  # noqa: PLC0415 - Ansible's libraries load slowly
+    from muster.ansible_gateway.gateway import AnsibleGateway, inventory_of  # noqa: PLC0415 - Ansible's libraries load slowly
 
     if not Path(settings.inventory).exists():
         yield Finding(
@@ -172,7 +172,7 @@ def _agents(settings: Settings) -> Iterator[Finding]:
         return
     answers: list[AgentAnswer] = []
     try:
-        AnsibleGateway(settings.inventory, settings.cluster).observe((), answers.append)
+        AnsibleGateway(inventory_of(settings), settings.cluster).observe((), answers.append)
     except MusterError as error:
         yield Finding("inventory", ok=False, found=str(error), remedy="mend the inventory; it needs a group agents")
         return

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.ansible_gateway.gateway import AnsibleGateway, inventory_of
 from muster.ansible_gateway.templates import Templates
 from muster.core.agents.launch_record import SuspectRules
 from muster.core.lifecycle.launch_usage import IdleRulesOf
@@ -41,7 +41,7 @@ _LEAST_GAP_S = 60.0
 @contextmanager
 def opened(settings: Settings) -> Iterator[WorkerDependencies]:
     """Open the store, and yield everything that working the queue needs."""
-    gateway = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root)
+    gateway = AnsibleGateway(inventory_of(settings), settings.cluster, settings.folders_root)
     with closing(gateway), _opened(settings, gateway) as shell:
         yield shell
 
@@ -55,7 +55,7 @@ def opened_for_daemon(
     Between visits, `plays_ahead` are kept, and programs stay open on the agents that report.
     """
     observers = Observers(partial(open_observer, cluster=settings.cluster, folders_root=settings.folders_root))
-    plays = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root, plays_ahead)
+    plays = AnsibleGateway(inventory_of(settings), settings.cluster, settings.folders_root, plays_ahead)
     gateway = ObservingGateway(plays, settings.inventory, observers)
     with closing(plays), closing(gateway), _opened(settings, gateway) as shell:
         yield replace(shell, hurry=gateway.hurry), gateway

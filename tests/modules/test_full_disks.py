@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.ansible_gateway.playbook import Inventory
 from muster.contract.manifest import Manifest
 from tests.modules.agent_code import engine_api, key_directory
 from tests.modules.cluster_on_host import ModuleFailedError, desired, log_of, log_with, session
@@ -201,7 +202,7 @@ def test_an_agent_whose_disk_takes_nothing_more_still_answers(cluster, tmp_path)
     hosts = {"far": {"ansible_connection": "local", "ansible_python_interpreter": str(python)}}
     inventory = tmp_path / "hosts.yml"
     inventory.write_text(json.dumps({"agents": {"hosts": hosts}}), encoding="utf-8")
-    gateway, answers = AnsibleGateway(inventory, cluster.name), []
+    gateway, answers = AnsibleGateway(Inventory(inventory), cluster.name), []
     gateway.observe((), answers.append)
     gateway.converge({"far": Manifest.model_validate(cluster.manifest())}, answers.append)
     assert [answer.problem for answer in answers] == ["", ""]

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.ansible_gateway.playbook import Inventory
 from tests.modules.agent_code import kept_code
 
 KEPT = kept_code.DIRECTORY
@@ -15,7 +16,7 @@ def observe(tmp_path, cluster):
     inventory = tmp_path / "inventory.yml"
     agent = f"localhost: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}"
     inventory.write_text(f"agents: {{hosts: {{{agent}}}}}\n")
-    gateway = AnsibleGateway(inventory, cluster.name)
+    gateway = AnsibleGateway(Inventory(inventory), cluster.name)
 
     def observed() -> str:
         """Return the hostname of the agent's report, or its problem."""

@@ -36,7 +36,7 @@ def shown():
         yield directory
 
 gateway.private_directory = shown
-gateway.AnsibleGateway(Path(sys.argv[1]), "muster").observe((), print)
+gateway.AnsibleGateway(gateway.Inventory(Path(sys.argv[1])), "muster").observe((), print)
 """
 # An agent whose module takes its time.
 PYTHON = """#!/bin/sh

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.ansible_gateway.gateway import AnsibleGateway, inventory_of
 from muster.core.agents.agent import AgentState
 from muster.core.launch.folders import folder_to_make
 from muster.core.model.folders import (
@@ -153,7 +153,7 @@ class FolderService:
 
         policy = with_uids(self._policy, self._store, {folder.owner for folder in folders})
         entries = [folder_to_make(folder, policy.uid_of(folder.owner)) for folder in folders]
-        gateway = AnsibleGateway(self._settings.inventory, self._settings.cluster)
+        gateway = AnsibleGateway(inventory_of(self._settings), self._settings.cluster)
         try:
             gateway.folders(reachable, self._settings.folders_root, state, entries, record)
         except AnsibleFailedError as error:

@@ -61,7 +61,7 @@ def _reported_anew(store: Store, settings: Settings, spec: SessionSpec, before: 
 
 def _visited(settings: Settings, agents: Collection[Agent]) -> Collection[Agent]:
     """Return the agents with what those that answer report now. Nothing of it is recorded: the queue's worker does."""
-    from muster.ansible_gateway.gateway import AnsibleGateway  # noqa: PLC0415 - Ansible's libraries load slowly
+    from muster.ansible_gateway.gateway import AnsibleGateway, inventory_of  # noqa: PLC0415 - Ansible's libraries load slowly
 
     reports = {agent.id: agent.report for agent in agents}
     alive = [agent.id for agent in agents if agent.state is AgentState.ALIVE]
@@ -72,7 +72,7 @@ def _visited(settings: Settings, agents: Collection[Agent]) -> Collection[Agent]
         if answer.report is not None:
             reports[answer.agent_id] = answer.report
 
-    gateway = AnsibleGateway(settings.inventory, settings.cluster, settings.folders_root)
+    gateway = AnsibleGateway(inventory_of(settings), settings.cluster, settings.folders_root)
     try:
         gateway.observe(alive, note)
     except AnsibleFailedError:

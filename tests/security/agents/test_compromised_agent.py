@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.ansible_gateway.playbook import Inventory
 from muster.contract.report import report_from_agent
 from muster.contract.values import ContractError
 from muster.core.agents.agent import agent_from_report
@@ -53,7 +54,7 @@ def observed(tmp_path):
         inventory = tmp_path / "hosts.yml"
         inventory.write_text(yaml.safe_dump({"all": {"children": {"agents": {"hosts": hosts}}}}), encoding="utf-8")
         answers: list[AgentAnswer] = []
-        AnsibleGateway(Path(inventory), "muster").observe((), answers.append)
+        AnsibleGateway(Inventory(Path(inventory)), "muster").observe((), answers.append)
         (answer,) = answers
         return answer
 

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.ansible_gateway.playbook import Inventory
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from muster.core.model.session import SessionState
 from muster.core.turn.answer import AgentAnswer
@@ -34,7 +35,7 @@ def converged(tmp_path):
         keys = {session.id: fake_key_pair(session.name) for session in STARTS}
         written = manifest(make_agent("a1"), STARTS, keys, 7, LaunchPolicy(), lambda name, _: name)
         answers: list[AgentAnswer] = []
-        AnsibleGateway(inventory, "muster").converge({"a1": written}, answers.append)
+        AnsibleGateway(Inventory(inventory), "muster").converge({"a1": written}, answers.append)
         (answer,) = answers
         assert answer.report is None
         assert answer.reached

@@ -12,6 +12,7 @@ import yaml
 
 from muster import private_directories
 from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.ansible_gateway.playbook import Inventory
 from muster.ansible_gateway.plays_ahead import has_lasting_values
 from muster.contract.report import Report
 from muster.core.agents.agent import Agent, agent_from_report
@@ -124,7 +125,7 @@ def site_of(directory: Path, *names: str) -> Iterator[Site]:
     inventory = directory / "hosts.yml"
     write_inventory(inventory, *names)
     observers = Open()
-    with closing(AnsibleGateway(inventory, "muster")) as plays:
+    with closing(AnsibleGateway(Inventory(inventory), "muster")) as plays:
         yield Site(inventory, observers, ObservingGateway(plays, inventory, observers))
 
 
@@ -290,7 +291,7 @@ def test_real_programs_are_opened_on_agents_that_a_play_has_observed(tmp_path):
 
     inventory = tmp_path / "hosts.yml"
     write_inventory(inventory, "a1")
-    with closing(AnsibleGateway(inventory, "muster")) as plays:
+    with closing(AnsibleGateway(Inventory(inventory), "muster")) as plays:
         gateway = ObservingGateway(plays, inventory, Observers(open_program))
         answers: list[AgentAnswer] = []
         gateway.observe((), answers.append)

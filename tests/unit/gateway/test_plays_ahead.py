@@ -12,6 +12,7 @@ import yaml
 
 from muster.ansible_gateway.gateway import AnsibleGateway
 from muster.ansible_gateway.play_order import PlayOrder
+from muster.ansible_gateway.playbook import Inventory
 from muster.ansible_gateway.plays_ahead import PlaysAhead, WaitingPlay, inventory_stamp
 from muster.core.turn.answer import AgentAnswer
 from muster.core.values.errors import AnsibleFailedError
@@ -21,8 +22,9 @@ OBSERVE = {"muster_cluster": "muster"}
 STARTS_ONE = """
 import sys, time
 from pathlib import Path
+from muster.ansible_gateway.playbook import Inventory
 from muster.ansible_gateway.plays_ahead import WaitingPlay
-print(WaitingPlay("observe", Path(sys.argv[1])).directory, flush=True)
+print(WaitingPlay("observe", Inventory(Path(sys.argv[1]))).directory, flush=True)
 time.sleep(600)
 """
 
@@ -52,7 +54,7 @@ def inventory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ahead(inventory: Path) -> Iterator[PlaysAhead]:
-    plays = PlaysAhead(inventory, {"observe": 1})
+    plays = PlaysAhead(Inventory(inventory), {"observe": 1})
     plays.refill()
     yield plays
     plays.close()
@@ -61,7 +63,7 @@ def ahead(inventory: Path) -> Iterator[PlaysAhead]:
 @pytest.fixture
 def gateway(inventory: Path) -> Iterator[AnsibleGateway]:
     """Return a gateway that has a play waiting."""
-    gateway = AnsibleGateway(inventory, "muster", ahead={"observe": 1})
+    gateway = AnsibleGateway(Inventory(inventory), "muster", ahead={"observe": 1})
     gateway._ahead.refill()
     yield gateway
     gateway.close()
@@ -117,7 +119,7 @@ def test_a_gateway_uses_the_play_that_waits_and_starts_another(gateway):
 def test_more_agents_than_an_argument_can_name_are_visited(gateway, inventory):
     others = [f"{number:0>100}" for number in range(2_000)]
     assert observed(gateway, "a1", *others) == {"a1": "one"}
-    assert observed(AnsibleGateway(inventory, "muster"), "a2", *others) == {"a2": "two"}
+    assert observed(AnsibleGateway(Inventory(inventory), "muster"), "a2", *others) == {"a2": "two"}
 
 
 def test_a_changed_inventory_is_read_again(gateway, inventory, tmp_path):
@@ -194,6 +196,6 @@ def test_an_inventory_that_may_change_by_itself_has_no_stamp(inventory):
 
 def test_nothing_waits_for_an_inventory_that_may_change_by_itself(inventory):
     inventory.write_text("plugin: muster_cluster\n", encoding="utf-8")
-    plays = PlaysAhead(inventory, {"observe": 1})
+    plays = PlaysAhead(Inventory(inventory), {"observe": 1})
     plays.refill()
     assert plays.take("observe") is None

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from muster.ansible_gateway.gateway import AnsibleGateway
+from muster.ansible_gateway.playbook import Inventory
 from muster.contract.manifest import Manifest
 from muster.core.launch.manifest import LaunchPolicy, manifest
 from tests.strategies.agents import make_agent
@@ -25,7 +26,7 @@ def test_a_host_that_no_connection_came_to_began_nothing_of_its_manifest(tmp_pat
     inventory = tmp_path / "hosts.yml"
     inventory.write_text(f"agents:\n  hosts:\n    a1:\n          ansible_connection: ssh\n{lines}")
     answers = []
-    AnsibleGateway(inventory, "muster").converge({"a1": nothing()}, answers.append)
+    AnsibleGateway(Inventory(inventory), "muster").converge({"a1": nothing()}, answers.append)
     (answer,) = answers
     assert (answer.agent_id, answer.reached, answer.nothing_begun) == ("a1", False, True)
     assert "ssh: " in answer.problem
